@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open-addressing hash map from a non-zero-able 64-bit key to a pointer (never NULL). */
+#ifndef PSRTI_BASE_MAP_H
+#define PSRTI_BASE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psrt/status.h>
+
+typedef struct psrti_map {
+    struct psrti_map_slot {
+        uint64_t key;
+        void *value; /* NULL: free */
+    } *slots;
+    size_t capacity, count; /* capacity 0 or a power of two */
+} psrti_map_t;
+
+/* A zeroed map is empty and valid. */
+void psrti_map_clear(psrti_map_t *map); /* frees the slots, not the values */
+void *psrti_map_get(const psrti_map_t *map, uint64_t key);
+psrt_status_t psrti_map_put(psrti_map_t *map, uint64_t key, void *value); /* replaces */
+void *psrti_map_remove(psrti_map_t *map, uint64_t key); /* the value, or NULL */
+/* Iteration: start with *pos = 0; returns NULL at the end. No put or remove meanwhile. */
+void *psrti_map_next(const psrti_map_t *map, size_t *pos, uint64_t *key_p);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What of the machine this process may use. */
+#ifndef PSRTI_BASE_TOPOLOGY_H
+#define PSRTI_BASE_TOPOLOGY_H
+
+#include <stddef.h>
+
+/* Cores usable by this process: affinity mask and cgroup CPU quota (v1 and v2), at least 1.
+ * `cgroup_root` NULL means /sys/fs/cgroup; tests pass a made-up tree. */
+unsigned psrti_topology_cores(const char *cgroup_root);
+/* One line such as "2 cores, 1 NUMA node, L2 1 MiB, L3 32 MiB", through hwloc. */
+void psrti_topology_describe(char *buf, size_t size);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Optimizer table, version 1: what a server does with the combined gradient of a step.
+ *
+ * An optimizer is one file with one table. The runtime keeps its state arrays beside the values (same
+ * number of elements, accumulation type f32 for f32 tables, f64 for f64 tables), zero at the start.
+ * `apply` is called for blocks of a slice, fused with the last fold; it must be a pure function of its
+ * arguments and treat each element alone, so that results depend on neither blocks nor servers.
+ */
+#ifndef PSRT_EXT_OPTIMIZER_V1_H
+#define PSRT_EXT_OPTIMIZER_V1_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psrt/psrt.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PSRT_OPTIMIZER_MAX_STATES 4
+#define PSRT_OPTIMIZER_MAX_PARAMS 12
+
+/* One block. Arrays have n elements of the table's accumulation type. `value_out` may equal
+ * `value_in`; `grad` may be changed by nobody. */
+typedef struct psrt_apply {
+    uint64_t n;
+    const void *grad; /* combined gradient, already divided for an average */
+    const void *value_in;
+    void *value_out;
+    void *state[PSRT_OPTIMIZER_MAX_STATES];
+    const double *params; /* hyper-parameters in the order of `param_names` */
+    uint64_t t;           /* 1 for the first update of this slice, grows by 1 with each */
+} psrt_apply_t;
+
+typedef struct psrt_optimizer_ops {
+    size_t size;
+    const char *name;
+    const char *doc; /* one line: formula and whose definition it follows */
+    int num_params;
+    const char *param_names[PSRT_OPTIMIZER_MAX_PARAMS];
+    double param_defaults[PSRT_OPTIMIZER_MAX_PARAMS];
+    int num_states;
+    const char *state_names[PSRT_OPTIMIZER_MAX_STATES];
+    /* NULL: fine; else a static text that says what is wrong with the hyper-parameters */
+    const char *(*check)(const double *params);
+    void (*apply_f32)(const psrt_apply_t *block);
+    void (*apply_f64)(const psrt_apply_t *block);
+} psrt_optimizer_ops_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

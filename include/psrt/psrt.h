@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * libpsrt: an embeddable parameter-server runtime.
+ *
+ * A trainer creates a context, declares its parameters as tables, pushes gradients and pulls values.
+ * Launched by psrt-launch it runs distributed; alone it runs an embedded server in the process.
+ *
+ * Conventions that hold everywhere:
+ *  - Functions return a psrt_status_t; outputs come last, are named `_p`, and are written only on
+ *    success. psrt_last_error() gives the text of this thread's last failure.
+ *  - Parameter structs start with `size`, set by their _INIT macro; a zero field means the default.
+ *  - Sizes, counts and offsets are 64-bit; counts are elements unless the name says bytes; times are
+ *    nanoseconds of the monotonic clock.
+ *  - The library never aborts, exits, writes to stdout or installs signal handlers.
+ *  - A context may be used from several threads at once, if not stated otherwise.
+ */
+#ifndef PSRT_PSRT_H
+#define PSRT_PSRT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psrt/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PSRT_VERSION_MAJOR 0
+#define PSRT_VERSION_MINOR 1
+#define PSRT_VERSION_PATCH 0
+#define PSRT_VERSION_STRING "0.1.0"
+
+typedef struct psrt_context psrt_context_t;
+typedef struct psrt_table psrt_table_t;
+typedef struct psrt_op psrt_op_t;
+
+#define PSRT_FOREVER UINT64_MAX
+#define PSRT_MAX_DIMS 8
+#define PSRT_STEP_NEXT UINT64_MAX
+
+/* ---- version, errors, log ---------------------------------------------------------------------- */
+
+/**
+ * Version of the library that is loaded, "major.minor.patch".
+ * @return static string
+ * @threads any  @blocks no  @since 0.1
+ */
+const char *psrt_version(void);
+
+/**
+ * Text of the last failure on the calling thread.
+ * A failed op's text is copied to the thread that waits for it.
+ * @return never NULL; "" if nothing failed yet; valid until the next failing call of this thread
+ * @threads any  @blocks no  @since 0.1
+ */
+const char *psrt_last_error(void);
+
+typedef enum psrt_log_level {
+    PSRT_LOG_ERROR,
+    PSRT_LOG_WARN,
+    PSRT_LOG_INFO,
+    PSRT_LOG_DEBUG
+} psrt_log_level_t;
+
+/** Receives one line without newline. Called from any thread; must not call back into libpsrt. */
+typedef void (*psrt_log_fn)(void *arg, psrt_log_level_t level, const char *line);
+
+/**
+ * Replaces the log sink of the process (default: lines up to PSRT_LOG_LEVEL to stderr).
+ * @param fn  the new sink, NULL for the default one
+ * @param arg given to fn
+ * @threads any; lines that are being written may still reach the old sink  @blocks no  @since 0.1
+ */
+void psrt_log_set_sink(psrt_log_fn fn, void *arg);
+
+/* ---- context ----------------------------------------------------------------------------------- */
+
+typedef struct psrt_context_params {
+    size_t size;
+    /** NULL-terminated list of "PSRT_NAME=value" that override the environment; NULL for none. */
+    const char *const *settings;
+    /** Called when the context is lost or members change. May be NULL; same rules as op callbacks. */
+    void (*on_event)(void *arg, int event, const char *text);
+    void *arg;
+} psrt_context_params_t;
+#define PSRT_CONTEXT_PARAMS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(psrt_context_params_t), NULL, NULL, NULL                                            \
+    }
+
+#define PSRT_EVENT_MEMBERS 1 /* the set of live workers or servers changed      */
+#define PSRT_EVENT_LOST 2    /* the context is lost, every op ends with an error */
+
+/**
+ * Joins the job described by the environment (PSRT_COORDINATOR, PSRT_ROLE=worker, PSRT_RANK, ...,
+ * as psrt-launch sets it) or, with no cluster there, starts an embedded server in this process.
+ * @param params NULL for all defaults
+ * @param ctx_p  the context; release with psrt_context_destroy
+ * @return OK; ERR_INVALID a variable has no legal value (the text names it); ERR_START_TIMEOUT the
+ *         job did not assemble (the text names who is missing); ERR_REFUSED wrong key, or the rank is
+ *         taken by a live process; ERR_UNREACHABLE, ERR_LIMIT, ERR_NO_MEMORY
+ * @threads any  @blocks until all tasks joined or the start timeout passed  @since 0.1
+ */
+psrt_status_t psrt_context_create(const psrt_context_params_t *params, psrt_context_t **ctx_p);
+
+/**
+ * Completes outstanding operations (up to PSRT_DRAIN_TIMEOUT), leaves the job, frees everything that
+ * belongs to the context: tables, operations, buffers.
+ * @param ctx NULL is allowed
+ * @threads no other call on this context may run  @blocks up to the drain timeout  @since 0.1
+ */
+void psrt_context_destroy(psrt_context_t *ctx);
+
+typedef struct psrt_context_attr {
+    size_t size;
+    uint32_t rank;         /**< index of this worker                          */
+    uint32_t workers;      /**< workers of the job as started                 */
+    uint32_t servers;      /**< servers of the job                            */
+    uint32_t live_workers; /**< workers in the current view                   */
+    uint32_t live_servers; /**< servers in the current view                   */
+    uint64_t view;         /**< number of the view, grows with every change   */
+    int embedded;          /**< 1: the server runs in this process            */
+    uint64_t pushed_bytes; /**< payload pushed since the context was created  */
+    uint64_t pulled_bytes; /**< payload pulled since the context was created  */
+    char transports[128];  /**< paths to the servers, for example "shm" or "shm,zmq" */
+} psrt_context_attr_t;
+#define PSRT_CONTEXT_ATTR_INIT                                                                     \
+    {                                                                                              \
+        sizeof(psrt_context_attr_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }                              \
+    }
+
+/**
+ * Facts about the context, now.
+ * @param attr_p caller's struct, `size` set
+ * @return OK; ERR_INVALID
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr_p);
+
+/**
+ * Waits until `count` workers called it with the same name, after completing this worker's earlier
+ * operations. A name may be used again once it completed.
+ * @param name       up to 255 bytes
+ * @param count      0: all workers of the current view
+ * @param timeout_ns PSRT_FOREVER or nanoseconds
+ * @return OK; ERR_TIMEOUT (the text names who is missing); ERR_MISMATCH another count was given by
+ *         others; the error of an earlier op of this context that failed; the error of a lost context
+ * @threads any, one barrier of a name at a time  @blocks yes  @since 0.1
+ */
+psrt_status_t psrt_barrier(psrt_context_t *ctx, const char *name, uint32_t count,
+                           uint64_t timeout_ns);
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+/**
+ * Memory that the runtime shares with its peers, so that push copies nothing.
+ * @param bytes above 0
+ * @return zeroed, aligned to 4096 bytes, owned by the context; NULL on failure (see psrt_last_error)
+ * @threads any  @blocks no  @since 0.1
+ */
+void *psrt_alloc(psrt_context_t *ctx, uint64_t bytes);
+
+/**
+ * Frees memory of psrt_alloc. No operation may be using it.
+ * @param ptr NULL is allowed
+ * @threads any  @blocks no  @since 0.1
+ */
+void psrt_free(psrt_context_t *ctx, void *ptr);
+
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+typedef enum psrt_dtype {
+    PSRT_DTYPE_NONE = 0, /* default: f32 */
+    PSRT_F32 = 1,
+    PSRT_F64 = 2,
+    PSRT_F16 = 3,  /* later */
+    PSRT_BF16 = 4, /* later */
+    PSRT_I32 = 5,  /* later */
+    PSRT_I64 = 6   /* later */
+} psrt_dtype_t;
+
+/** Bytes of one element; 0 for an unknown type. @threads any @blocks no @since 0.1 */
+size_t psrt_dtype_size(psrt_dtype_t dtype);
+/** "f32", ...; "none" for an unknown type. @threads any @blocks no @since 0.1 */
+const char *psrt_dtype_name(psrt_dtype_t dtype);
+
+typedef struct psrt_dense_params {
+    size_t size;
+    psrt_dtype_t dtype; /**< of the values; default f32                                          */
+    int ndim;           /**< 1..8                                                                */
+    uint64_t shape[PSRT_MAX_DIMS]; /**< row major; every extent above 0                          */
+    /** "zeros" (default), "constant:value=v", "uniform:low=a,high=b", "normal:mean=m,std=s",
+     *  "glorot" (uniform), "he" (normal), each random one also takes seed=n; "rank0": worker 0 gives
+     *  the values in init_data. Random values depend on seed, name and element only. */
+    const char *init;
+    const void *init_data; /**< for "rank0" on worker 0: all values, read before create returns   */
+    /** "sgd:lr=..", "momentum:lr=..,momentum=..", "adam:lr=..,beta1=..,beta2=..,eps=..", each with
+     *  weight_decay=..; "none" or NULL: a push is added to the values. */
+    const char *optimizer;
+    const char *consistency; /**< "sync" (default), "async", "ssp:s"                              */
+    const char *reduce;      /**< "average" (default) or "sum" of the contributions of a sync step */
+    int deterministic;       /**< sync only: sum in rank order, bit-equal results                  */
+} psrt_dense_params_t;
+#define PSRT_DENSE_PARAMS_INIT                                                                     \
+    {                                                                                              \
+        sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0    \
+    }
+
+/**
+ * Declares a dense table. All workers declare the same tables, in any order; the first
+ * specification wins and a later one must agree with it.
+ * @param name    1..255 bytes, identity of the table in the job
+ * @param params  see psrt_dense_params_t
+ * @param table_p the table; owned by the context
+ * @return OK; ERR_INVALID (the text names the field); ERR_MISMATCH (the text shows both sides; before
+ *         the first push all declarers fail, after it only the newcomer); ERR_SHARD_LOST; errors of a
+ *         lost context
+ * @threads any  @blocks until the servers hold the table  @since 0.1
+ */
+psrt_status_t psrt_dense_create(psrt_context_t *ctx, const char *name,
+                                const psrt_dense_params_t *params, psrt_table_t **table_p);
+
+/**
+ * Declares many tables with one round trip.
+ * @param count   number of entries of names, params and tables_p
+ * @return as psrt_dense_create; on failure no handle is written, tables that were fine stay declared
+ * @threads any  @blocks as psrt_dense_create  @since 0.1
+ */
+psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const char *const *names,
+                                     const psrt_dense_params_t *params, psrt_table_t **tables_p);
+
+typedef struct psrt_table_attr {
+    size_t size;
+    const char *name; /**< valid as long as the table                         */
+    psrt_dtype_t dtype;
+    int ndim;
+    uint64_t shape[PSRT_MAX_DIMS];
+    uint64_t elements;
+    uint64_t step; /**< the step that this worker's next push would have   */
+} psrt_table_attr_t;
+#define PSRT_TABLE_ATTR_INIT                                                                       \
+    {                                                                                              \
+        sizeof(psrt_table_attr_t), NULL, PSRT_DTYPE_NONE, 0, { 0 }, 0, 0                           \
+    }
+
+/** Facts about a table. @return OK; ERR_INVALID  @threads any  @blocks no  @since 0.1 */
+psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr_p);
+
+/* ---- operations -------------------------------------------------------------------------------- */
+
+typedef struct psrt_result {
+    psrt_status_t status;
+    int late;         /**< a sync push came after its step was closed and was discarded           */
+    uint64_t step;    /**< step that the push belonged to                                         */
+    uint64_t version; /**< lowest version of the values that were returned                        */
+} psrt_result_t;
+
+/** Called once when an op ends, on whichever thread progresses. It may start operations, but not
+ *  wait. The op may be released in it only by returning and releasing elsewhere. */
+typedef void (*psrt_op_fn)(void *arg, const psrt_result_t *result);
+
+/** One transfer: push if `grad` is set, pull if `value` is set, push_pull if both are. */
+typedef struct psrt_request {
+    size_t size;
+    psrt_table_t *table;
+    const void *grad; /**< `count` elements of the table's dtype; unchanged until the op ends     */
+    void *value;      /**< `count` elements; undefined until the op ended with OK; may not overlap grad */
+    uint64_t offset;  /**< first element                                                          */
+    uint64_t count;   /**< elements; 0 with offset 0: the whole table                             */
+    uint64_t step;    /**< push: its step, PSRT_STEP_NEXT (default of _INIT): this worker's next one;
+                           pull alone: lowest version wanted, PSRT_STEP_NEXT: what consistency says */
+    int priority;     /**< -128..127, higher goes first, never reorders one slice; default 0       */
+    int more;         /**< push of a range: further pushes of this step follow (the step stays open);
+                           the last push, or one of the whole table, ends the step                 */
+} psrt_request_t;
+#define PSRT_REQUEST_INIT                                                                          \
+    {                                                                                              \
+        sizeof(psrt_request_t), NULL, NULL, NULL, 0, 0, PSRT_STEP_NEXT, 0, 0                       \
+    }
+
+typedef struct psrt_submit_params {
+    size_t size;
+    psrt_op_fn callback; /**< NULL: none */
+    void *arg;
+} psrt_submit_params_t;
+#define PSRT_SUBMIT_PARAMS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(psrt_submit_params_t), NULL, NULL                                                   \
+    }
+
+/**
+ * Starts transfers, of one or many tables, as one operation.
+ * A push is done when every server captured it (the gradient may be reused), a push_pull when it was
+ * applied and the new values are in `value`, a pull when the values are in `value`. In a sync table a
+ * pull waits for the version that this worker's own pushes will produce.
+ * @param requests `count` entries; read before the call returns; memory they point to is used until
+ *                 the op ended
+ * @param params   NULL for none
+ * @param op_p     the operation, released by psrt_op_wait or psrt_op_release; NULL: wait here
+ * @return OK: started (or, with op_p NULL, done); ERR_INVALID (the text names table and field);
+ *         with op_p NULL also the errors of the op: ERR_SHARD_LOST, ERR_MISMATCH, ERR_FENCED,
+ *         ERR_COORDINATOR_LOST, ERR_CLOSED
+ * @threads any  @blocks only with op_p NULL  @since 0.1
+ */
+psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, size_t count,
+                          const psrt_submit_params_t *params, psrt_op_t **op_p);
+
+/** Pushes the whole table's gradient. As psrt_submit with one request. @since 0.1 */
+psrt_status_t psrt_push(psrt_table_t *table, const void *grad, psrt_op_t **op_p);
+/** Pulls the whole table. As psrt_submit with one request. @since 0.1 */
+psrt_status_t psrt_pull(psrt_table_t *table, void *value, psrt_op_t **op_p);
+/** Pushes the whole gradient and pulls the values after it was applied. @since 0.1 */
+psrt_status_t psrt_push_pull(psrt_table_t *table, const void *grad, void *value, psrt_op_t **op_p);
+
+/**
+ * State of an operation, without waiting; moves transfers on.
+ * @param result_p NULL or where the result goes when the op ended
+ * @return IN_PROGRESS; else the op's status
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_op_test(psrt_op_t *op, psrt_result_t *result_p);
+
+/**
+ * Waits for an operation and releases it, unless it returns ERR_TIMEOUT (the op then goes on).
+ * @param op         NULL returns OK
+ * @param timeout_ns PSRT_FOREVER or nanoseconds
+ * @return ERR_TIMEOUT (the text says what is missing); else the op's status
+ * @threads any; one thread waits for an op  @blocks yes  @since 0.1
+ */
+psrt_status_t psrt_op_wait(psrt_op_t *op, uint64_t timeout_ns);
+
+/**
+ * Releases an operation without waiting. One that has not ended goes on and still uses its memory.
+ * @param op NULL is allowed
+ * @threads any  @blocks no  @since 0.1
+ */
+void psrt_op_release(psrt_op_t *op);
+
+/* ---- servers and coordinator ------------------------------------------------------------------- */
+
+typedef struct psrt_server_params {
+    size_t size;
+    const char *const *settings; /**< as in psrt_context_params_t                            */
+    const volatile int *stop;    /**< becomes non-zero: leave in order; NULL: never           */
+} psrt_server_params_t;
+#define PSRT_SERVER_PARAMS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(psrt_server_params_t), NULL, NULL                                                   \
+    }
+
+/**
+ * Runs a parameter server described by the environment (PSRT_ROLE=server) in the calling thread and
+ * PSRT_SERVER_THREADS - 1 others, until the job ends.
+ * @return OK: all workers finished or `stop` was set; ERR_* as psrt_context_create;
+ *         ERR_PEER_LOST: all workers died without finishing; ERR_FENCED; ERR_COORDINATOR_LOST
+ * @threads any; several may run in a process  @blocks until the job ends  @since 0.1
+ */
+psrt_status_t psrt_server_run(const psrt_server_params_t *params);
+
+/**
+ * Runs the coordinator of a job (PSRT_ROLE=coordinator) in the calling thread until the job ends.
+ * Listens on PSRT_LISTEN_FD or at PSRT_COORDINATOR.
+ * @return OK: all workers finished; ERR_START_TIMEOUT (the text names who is missing);
+ *         ERR_PEER_LOST: all workers died; ERR_INVALID, ERR_LIMIT, ERR_IO
+ * @threads any  @blocks until the job ends  @since 0.1
+ */
+psrt_status_t psrt_coordinator_run(const psrt_server_params_t *params);
+
+/* ---- introspection ----------------------------------------------------------------------------- */
+
+typedef struct psrt_config_info {
+    size_t size;
+    const char *name, *type, *default_text, *choices, *doc; /**< static                        */
+    char value[256];  /**< current value as text; empty for secrets                             */
+    char origin[32];  /**< "default", "environment" or "set"                                    */
+} psrt_config_info_t;
+
+/**
+ * Entry `index` of the configuration table, with its value in the current environment.
+ * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID the environment has an illegal value
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info_p);
+
+typedef struct psrt_module_info {
+    size_t size;
+    char kind[16];  /**< "transport", "kernels", "optimizer", "module"             */
+    char name[32];
+    int available;  /**< usable on this machine                                    */
+    int score;      /**< transports and kernels: higher is preferred; else 0       */
+    char note[160]; /**< why not available, or what it is                          */
+} psrt_module_info_t;
+
+/**
+ * Entry `index` of the list of modules: transports, kernel variants, optimizers, optional modules.
+ * @return OK; ERR_NOT_FOUND past the last entry
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info_p);
+
+/**
+ * One line about the machine: cores this process may use, NUMA nodes, caches.
+ * @param buf,size where it goes, cut if too small
+ * @threads any  @blocks no  @since 0.1
+ */
+void psrt_topology_describe(char *buf, size_t size);
+
+/**
+ * Copies memory, or adds f32 `dst += src`, with the variant the runtime uses. For benchmarks.
+ * @param elements f32 elements
+ * @threads any  @blocks no  @since 0.1
+ */
+void psrt_kernel_copy(void *dst, const void *src, uint64_t bytes);
+void psrt_kernel_add_f32(float *dst, const float *src, uint64_t elements);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The 64-byte frame header: constants, encode, validate and decode. docs/wire-format.md has bytes. */
+#ifndef PSRTI_FRAME_H
+#define PSRTI_FRAME_H
+
+#include <psrt/ext/transport_v1.h>
+
+#define PSRTI_FRAME_BYTES 64
+#define PSRTI_MAGIC 0x5350 /* bytes 'P' 'S' */
+#define PSRTI_WIRE_VERSION 1
+
+typedef enum psrti_frame_type {
+    PSRTI_T_HELLO = 1,   /* dialler: payload psrti_hello_t (runtime/core/session.h)       */
+    PSRTI_T_WELCOME = 2, /* acceptor: session, or status and a text as payload            */
+    PSRTI_T_CTRL = 3,    /* payload: one protobuf control message                         */
+    PSRTI_T_PUSH = 4,    /* gradient; F_PULL: push_pull                                   */
+    PSRTI_T_PULL = 5,    /* header only                                                   */
+    PSRTI_T_INIT = 6,    /* values of a rank0 table                                       */
+    PSRTI_T_CLOCK = 7,   /* header only: worker's step ended on this table                */
+    PSRTI_T_ACK = 8,     /* header only: status; F_APPLIED, F_LATE                        */
+    PSRTI_T_VALUE = 9,   /* reply to a pull or push_pull: payload, step = version         */
+    PSRTI_T_MOVED = 10,  /* header only: step = owner, term = its term                    */
+    PSRTI_T_BYE = 11,    /* orderly end of a session                                      */
+    PSRTI_T_MAX = 11
+} psrti_frame_type_t;
+
+#define PSRTI_F_PULL 0x0001u    /* push: return the value after the apply                 */
+#define PSRTI_F_END 0x0002u     /* push: ends the worker's step on this slice             */
+#define PSRTI_F_APPLIED 0x0004u /* ack: applied, not only captured                        */
+#define PSRTI_F_LATE 0x0008u    /* reply: the step was closed, contribution discarded     */
+#define PSRTI_F_WHOLE 0x0010u   /* push: covers the whole slice                           */
+#define PSRTI_F_CRC 0x0020u     /* a CRC32C of the payload trails it (reserved)           */
+#define PSRTI_F_EXT 0x0040u     /* body starts with a 32-byte extension: psrt_rdesc_t     */
+#define PSRTI_F_RETRY 0x0080u   /* request was sent before                                */
+#define PSRTI_F_KNOWN 0x00ffu
+
+/* Sets magic, version, reserved and crc; the other fields are the caller's. */
+void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
+/* ERR_PROTOCOL if magic, version, type, flags, reserved or crc are not right; `why` (may be NULL)
+ * then points to a static text. Also rejects a dtype or codec that is not known. */
+psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
+                                 const char **why);
+/* Payload bytes that this header announces: length x size of dtype for PUSH, INIT, VALUE; length for
+ * HELLO, WELCOME, CTRL; 0 for others. ERR_PROTOCOL on overflow. */
+psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p);
+
+/* 32-byte extension, little endian. */
+#define PSRTI_EXT_BYTES 32
+void psrti_rdesc_encode(const psrt_rdesc_t *rd, uint8_t out[PSRTI_EXT_BYTES]);
+void psrti_rdesc_decode(const uint8_t in[PSRTI_EXT_BYTES], psrt_rdesc_t *rd);
+
+#endif
