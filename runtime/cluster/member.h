@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A task's side of the control plane: joins, keeps the lease, declares, meets at barriers.
+ *
+ * member_core.h is the pure state machine; this is its driver: one thread with its own net. Callbacks
+ * run on that thread; they must not block and may call psrti_member_held and psrti_member_prepared. */
+#ifndef PSRTI_MEMBER_H
+#define PSRTI_MEMBER_H
+
+#include "runtime/core/net.h"
+#include "runtime/core/table_spec.h"
+#include "runtime/core/view.h"
+
+typedef struct psrti_member psrti_member_t;
+
+typedef struct psrti_member_table {
+    uint32_t id;
+    psrt_status_t status; /* OK, ERR_MISMATCH, ERR_SHARD_LOST, ... */
+    const char *text;     /* of a failure; "" else                 */
+    uint64_t first_step;  /* of this worker on the table           */
+    const psrti_table_spec_t *spec;
+} psrti_member_table_t;
+
+typedef struct psrti_member_params {
+    const psrti_config_t *config;
+    const psrti_jobkey_t *key;
+    uint32_t task;
+    uint32_t workers, servers; /* of the job, as this task was told */
+    const char *coordinator;   /* address: "tcp://..." or "inproc:..." */
+    /* server: addresses of each thread (naddrs and addr are read); else 0 */
+    uint32_t nthreads;
+    const psrti_view_owner_t *threads;
+    void *arg;
+    /* Joined: the incarnation is known. Comes before the first view and before psrti_member_start
+     * returns its OK to anyone waiting. */
+    void (*on_joined)(void *arg, uint64_t incarnation);
+    /* A new view. from_step is NULL or, after a late join, tells for each of `count` tables the first
+     * step of `worker`. The view is valid during the call; ref it to keep it. */
+    void (*on_view)(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
+                    const uint32_t *table, const uint64_t *from_step);
+    /* worker: answer to psrti_member_declare; request 0: a declared table failed later */
+    void (*on_declared)(void *arg, uint64_t request, size_t count,
+                        const psrti_member_table_t *tables);
+    /* server: create these tables, then psrti_member_held */
+    void (*on_hold)(void *arg, size_t count, const psrti_member_table_t *tables);
+    /* server: report the highest open step of every table through psrti_member_prepared, close no
+     * step above it until the view that follows */
+    void (*on_prepare)(void *arg, uint64_t view, uint32_t worker);
+    /* Last callback: OK the job is over; ERR_FENCED, ERR_COORDINATOR_LOST, ERR_START_TIMEOUT,
+     * ERR_REFUSED, ERR_PEER_LOST (all workers died), ERR_UNREACHABLE ... */
+    void (*on_end)(void *arg, psrt_status_t status, const char *text);
+} psrti_member_params_t;
+
+/* Starts the thread. */
+psrt_status_t psrti_member_start(const psrti_member_params_t *params, psrti_member_t **member_p);
+/* Blocks until the job assembled (first view with every task was delivered) or the end came; the
+ * status and last error say why not. */
+psrt_status_t psrti_member_wait_ready(psrti_member_t *member);
+/* Ends the thread; call leave before for an orderly end. No callback afterwards. NULL allowed. */
+void psrti_member_stop(psrti_member_t *member);
+
+/* Any thread: */
+void psrti_member_declare(psrti_member_t *member, uint64_t request, size_t count,
+                          const psrti_table_spec_t *specs);
+void psrti_member_used(psrti_member_t *member, uint32_t table); /* first push */
+psrt_status_t psrti_member_barrier(psrti_member_t *member, const char *name, uint32_t count,
+                                   uint64_t timeout_ns); /* blocks */
+/* Tells the coordinator that this task finished (or failed) and waits a bounded time for the word to
+ * get out. */
+void psrti_member_leave(psrti_member_t *member, int failed);
+void psrti_member_held(psrti_member_t *member, size_t count, const psrti_member_table_t *tables);
+void psrti_member_prepared(psrti_member_t *member, uint64_t view, size_t count,
+                           const uint32_t *table, const uint64_t *open_step);
+/* Monotonic time of the last sign of life of the coordinator and of our own last heartbeat run: a
+ * server that finds a gap longer than the lease must not apply anything before it re-registered. */
+uint64_t psrti_member_lease_seen(const psrti_member_t *member);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a table is: the specification that all tasks agree on. */
+#ifndef PSRTI_TABLE_SPEC_H
+#define PSRTI_TABLE_SPEC_H
+
+#include <psrt/psrt.h>
+
+#define PSRTI_NAME_MAX 255
+
+typedef enum psrti_consistency { PSRTI_SYNC, PSRTI_ASYNC, PSRTI_SSP } psrti_consistency_t;
+
+typedef struct psrti_table_spec {
+    char name[PSRTI_NAME_MAX + 1];
+    psrt_dtype_t value_dtype; /* of the values                                                   */
+    psrt_dtype_t grad_dtype;  /* of the gradients                                                */
+    psrt_dtype_t acc_dtype;   /* of accumulators and optimizer state                             */
+    int ndim;
+    uint64_t shape[PSRT_MAX_DIMS];
+    uint64_t elements;
+    char init[128];      /* canonical text */
+    char optimizer[256]; /* canonical text with every hyper-parameter */
+    psrti_consistency_t consistency;
+    uint32_t staleness; /* ssp */
+    int average;        /* else sum */
+    int deterministic;
+} psrti_table_spec_t;
+
+/* Checks and completes the user's parameters. ERR_INVALID names table and field. */
+psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t *params,
+                                    psrti_table_spec_t *spec);
+/* OK or ERR_MISMATCH with a text "table "w": dtype f32 (worker:0) against f64 (worker:1)" in why. */
+psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *a_who,
+                                       const psrti_table_spec_t *b, const char *b_who, char *why,
+                                       size_t why_size);
+/* Checks a specification that came over the wire as psrti_table_spec_make checks the user's. */
+psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *spec);
+
+#endif
