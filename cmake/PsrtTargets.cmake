@@ -65,12 +65,13 @@ function(psrt_program name)
 endfunction()
 
 # A test of internals: psrt_test(base/test_spec base/test_spec.c) -> ctest "base/test_spec".
-# TIMEOUT is generous: it shows that nothing hangs.
+# TIMEOUT is generous: it shows that nothing hangs. One case at a time (-j1): ctest runs programs in
+# parallel, and cases of one program may share what they test.
 function(psrt_test name)
   string(REPLACE "/" "_" target ${name})
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE psrt_testing psrt_test_runner)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
-  add_test(NAME ${name} COMMAND ${target})
+  add_test(NAME ${name} COMMAND ${target} -j1)
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endfunction()
