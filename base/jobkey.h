@@ -19,7 +19,8 @@ psrt_status_t psrti_jobkey_generate(psrti_jobkey_t *key);
 psrt_status_t psrti_jobkey_write(const psrti_jobkey_t *key, const char *path);
 /* Refuses a file that others can read or that another user owns, naming it and what to do. */
 psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key);
-/* 16-byte keyed hash that proves knowledge of the secret for (nonce, task, incarnation, challenge). */
+/* 16-byte keyed hash that proves knowledge of the secret for (nonce, task, incarnation, challenge):
+ * BLAKE2b-128 with the secret as key over the fields in this order, little-endian. */
 void psrti_jobkey_token(const psrti_jobkey_t *key, uint32_t task, uint64_t incarnation,
                         uint64_t challenge, uint8_t token[16]);
 /* Constant time. */

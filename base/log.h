@@ -18,14 +18,16 @@
 #define psrti_info(...) psrti_log(PSRT_LOG_INFO, __VA_ARGS__)
 #define psrti_debug(...) psrti_log(PSRT_LOG_DEBUG, __VA_ARGS__)
 
-int psrti_log_level(void);
+int psrti_log_level(void); /* that of PSRT_LOG_LEVEL, read once, until it is set */
+void psrti_log_set_level(psrt_log_level_t level);
 void psrti_log_write(psrt_log_level_t level, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* "worker:1" in front of each line of this process; empty by default. */
+/* "worker:1" in front of each line of this process; empty by default, cut at 63 bytes. */
 void psrti_log_set_name(const char *name);
 
 /* Sets the text that psrt_last_error returns on this thread and returns `status`, so that
- * `return psrti_fail(PSRT_ERR_INVALID, "table %s: ...", name);` is one line. Does not log. */
+ * `return psrti_fail(PSRT_ERR_INVALID, "table %s: ...", name);` is one line. Does not log.
+ * The previous text may be among the arguments. errno is kept. */
 psrt_status_t psrti_fail(psrt_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 psrt_status_t psrti_vfail(psrt_status_t status, const char *fmt, va_list ap)

@@ -10,7 +10,8 @@
 #define PSRTI_SPEC_KEYS 16
 #define PSRTI_SPEC_TEXT 256
 
-/* Parsed text. "ssp:3" gives name "ssp" and one entry with key "" and value "3". */
+/* Parsed text. "ssp:3" gives name "ssp" and one entry with key "" and value "3". Points into itself:
+ * not to be copied by assignment. */
 typedef struct psrti_spec {
     char text[PSRTI_SPEC_TEXT]; /* storage: name, keys and values point into it */
     const char *name;
@@ -24,7 +25,7 @@ typedef struct psrti_spec {
 psrt_status_t psrti_spec_parse(const char *what, const char *text, psrti_spec_t *out);
 
 /* Checks that every key is in `keys` and reads numbers: values[i] is left as it is (the default)
- * when keys[i] is absent. A bool is 0, 1, true or false. Unknown keys fail with the nearest name. */
+ * when keys[i] is absent. A bool gives 0 or 1. Unknown keys fail with the nearest name. */
 psrt_status_t psrti_spec_numbers(const char *what, const psrti_spec_t *spec,
                                  const char *const *keys, double *values, size_t count);
 

@@ -39,6 +39,8 @@ uint64_t psrti_hash_bytes(const void *data, size_t len);
 
 /* CRC32C (Castagnoli), hardware when there is; psrti_crc32c(0, "123456789", 9) == 0xe3069283. */
 uint32_t psrti_crc32c(uint32_t crc, const void *data, size_t len);
+/* The table version, which the hardware one must equal. */
+uint32_t psrti_crc32c_portable(uint32_t crc, const void *data, size_t len);
 
 /* Philox4x32-10, counter-based: the same numbers wherever they are computed. */
 void psrti_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
@@ -46,15 +48,17 @@ void psrti_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t
 /* Edit distance nearest of `names` to `word`, NULL when none is within 3. */
 const char *psrti_nearest(const char *word, const char *const *names, size_t count);
 
+/* The parsers write *out only on success and set no error text: callers name the variable. */
 /* Strict decimal integer in [min, max]: no sign unless min < 0, no spaces, no trailing text. */
 psrt_status_t psrti_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 psrt_status_t psrti_parse_f64(const char *text, double *out); /* finite, whole text */
-/* "16MiB", "4k", "1048576": bytes, powers of 1024. */
+psrt_status_t psrti_parse_bool(const char *text, int *out); /* 0 1 yes no true false on off */
+/* "16MiB", "4k", "1048576", "12B": bytes, powers of 1024. */
 psrt_status_t psrti_parse_size(const char *text, uint64_t *out);
-/* "500ms", "5s", "2m", "1.5" (seconds) into nanoseconds. */
+/* "500ms", "5s", "2m", "1.5" (seconds) into nanoseconds; units ns us ms s m. */
 psrt_status_t psrti_parse_duration(const char *text, uint64_t *ns_out);
 
-/* snprintf that tells truncation as an error and appends at *pos. */
+/* snprintf that appends at *pos; ERR_LIMIT when the text was cut. The buffer stays terminated. */
 psrt_status_t psrti_append(char *buf, size_t size, size_t *pos, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
