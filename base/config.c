@@ -10,8 +10,8 @@
 #include "base/util.h"
 
 #define PREFIX "PSRT_"
-#define SHOWN 64       /* bytes of a value that an error repeats */
-#define WARNED_MAX 64  /* unknown variables that are warned about in a process */
+#define SHOWN 64      /* bytes of a value that an error repeats */
+#define WARNED_MAX 64 /* unknown variables that are warned about in a process */
 #define ALLOWED_MAX 128
 
 typedef struct setting_def {
@@ -54,7 +54,8 @@ struct psrti_config {
 static psrti_config_id_t find_setting(const char *name)
 {
     unsigned id = 0;
-    while (id < PSRTI_CONF_COUNT && strcmp(setting_names[id], name)) id++;
+    while (id < PSRTI_CONF_COUNT && strcmp(setting_names[id], name))
+        id++;
     return (psrti_config_id_t)id;
 }
 
@@ -87,8 +88,7 @@ static psrt_status_t parse_value(const setting_def_t *def, const char *text, int
     int truth;
     psrt_status_t status = PSRT_OK;
     switch (def->type) {
-    case PSRTI_CONFIG_INT:
-        return psrti_parse_i64(text, def->min, def->max, out);
+    case PSRTI_CONFIG_INT: return psrti_parse_i64(text, def->min, def->max, out);
     case PSRTI_CONFIG_BOOL:
         status = psrti_parse_bool(text, &truth);
         if (status == PSRT_OK) *out = truth;
@@ -99,11 +99,8 @@ static psrt_status_t parse_value(const setting_def_t *def, const char *text, int
     case PSRTI_CONFIG_DURATION:
         status = psrti_parse_duration(text, &quantity);
         return status == PSRT_OK ? check_quantity(def, quantity, out) : status;
-    case PSRTI_CONFIG_ENUM:
-        return parse_choice(def->entry.choices, text, out);
-    case PSRTI_CONFIG_TEXT:
-        *out = 0;
-        break;
+    case PSRTI_CONFIG_ENUM: return parse_choice(def->entry.choices, text, out);
+    case PSRTI_CONFIG_TEXT: *out = 0; break;
     }
     return status;
 }
@@ -116,9 +113,7 @@ static void describe_allowed(const setting_def_t *def, char allowed[ALLOWED_MAX]
         psrti_append(allowed, ALLOWED_MAX, &pos, "an integer from %lld to %lld",
                      (long long)def->min, (long long)def->max);
         break;
-    case PSRTI_CONFIG_BOOL:
-        psrti_append(allowed, ALLOWED_MAX, &pos, "yes or no");
-        break;
+    case PSRTI_CONFIG_BOOL: psrti_append(allowed, ALLOWED_MAX, &pos, "yes or no"); break;
     case PSRTI_CONFIG_SIZE:
         psrti_append(allowed, ALLOWED_MAX, &pos, "a size such as %s, at least %lld bytes",
                      def->entry.def, (long long)def->min);
@@ -130,9 +125,7 @@ static void describe_allowed(const setting_def_t *def, char allowed[ALLOWED_MAX]
     case PSRTI_CONFIG_ENUM:
         psrti_append(allowed, ALLOWED_MAX, &pos, "one of %s", def->entry.choices);
         break;
-    case PSRTI_CONFIG_TEXT:
-        psrti_append(allowed, ALLOWED_MAX, &pos, "any text");
-        break;
+    case PSRTI_CONFIG_TEXT: psrti_append(allowed, ALLOWED_MAX, &pos, "any text"); break;
     }
 }
 
@@ -141,7 +134,8 @@ static psrt_status_t illegal_value(const setting_def_t *def, const char *text)
     char allowed[ALLOWED_MAX];
     describe_allowed(def, allowed);
     if (!*text)
-        return psrti_fail(PSRT_ERR_INVALID, "%s is empty: allowed is %s; unset it for the default %s",
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "%s is empty: allowed is %s; unset it for the default %s",
                           def->entry.name, allowed, def->entry.def);
     return psrti_fail(PSRT_ERR_INVALID, "%s=\"%.*s\" is not legal: allowed is %s", def->entry.name,
                       SHOWN, text, allowed);
@@ -170,7 +164,8 @@ static int first_warning(uint64_t name_hash)
     static size_t warned_count;
     size_t i = 0;
     pthread_mutex_lock(&lock);
-    while (i < warned_count && warned[i] != name_hash) i++;
+    while (i < warned_count && warned[i] != name_hash)
+        i++;
     int first = i == warned_count && i < WARNED_MAX;
     if (first) warned[warned_count++] = name_hash;
     pthread_mutex_unlock(&lock);
@@ -187,8 +182,10 @@ static void warn_if_unknown(const char *variable)
     if (find_setting(name) != PSRTI_CONF_COUNT) return;
     if (!first_warning(psrti_hash_bytes(name, len))) return;
     const char *nearest = psrti_nearest(name, setting_names, PSRTI_CONF_COUNT);
-    if (nearest) psrti_warn("unknown variable %s is ignored, did you mean %s?", name, nearest);
-    else psrti_warn("unknown variable %s is ignored", name);
+    if (nearest)
+        psrti_warn("unknown variable %s is ignored, did you mean %s?", name, nearest);
+    else
+        psrti_warn("unknown variable %s is ignored", name);
 }
 
 static psrt_status_t read_environment(psrti_config_t *config)
@@ -223,7 +220,8 @@ psrt_status_t psrti_config_create(psrti_config_t **config_p)
 void psrti_config_destroy(psrti_config_t *config)
 {
     if (!config) return;
-    for (size_t id = 0; id < PSRTI_CONF_COUNT; id++) free(config->value[id].text);
+    for (size_t id = 0; id < PSRTI_CONF_COUNT; id++)
+        free(config->value[id].text);
     free(config);
 }
 
@@ -262,10 +260,7 @@ int psrti_config_is_default(const psrti_config_t *config, psrti_config_id_t id)
     return config->value[id].origin == ORIGIN_DEFAULT;
 }
 
-const psrti_config_entry_t *psrti_config_entry(psrti_config_id_t id)
-{
-    return &settings[id].entry;
-}
+const psrti_config_entry_t *psrti_config_entry(psrti_config_id_t id) { return &settings[id].entry; }
 
 const char *psrti_config_origin(const psrti_config_t *config, psrti_config_id_t id)
 {

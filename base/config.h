@@ -22,7 +22,7 @@ typedef enum psrti_config_type {
  * upper limit. */
 #define PSRTI_CONFIG_MAP(X)                                                                        \
     X(ROLE, TEXT, "PSRT_ROLE", "", NULL, 0, 0,                                                     \
-      "what this process is: worker, server or coordinator; empty: alone, with an embedded server") \
+      "what this process is: worker, server or coordinator; empty: alone, with embedded server")   \
     X(RANK, INT, "PSRT_RANK", "0", NULL, 0, 65535, "index of this task within its role")           \
     X(WORKERS, INT, "PSRT_WORKERS", "1", NULL, 1, 65535, "number of workers of the job")           \
     X(SERVERS, INT, "PSRT_SERVERS", "1", NULL, 0, 65535, "number of servers of the job")           \

@@ -43,7 +43,8 @@ uint32_t psrti_crc32c_portable(uint32_t crc, const void *data, size_t len)
 {
     const uint8_t *byte = data;
     crc = ~crc;
-    while (len--) crc = (crc >> 8) ^ crc_table[(crc ^ *byte++) & 0xff];
+    while (len--)
+        crc = (crc >> 8) ^ crc_table[(crc ^ *byte++) & 0xff];
     return ~crc;
 }
 
@@ -61,7 +62,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
         state = _mm_crc32_u64(state, word);
     }
     crc = (uint32_t)state;
-    while (len--) crc = _mm_crc32_u8(crc, *byte++);
+    while (len--)
+        crc = _mm_crc32_u8(crc, *byte++);
     return ~crc;
 }
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file: "psrt-job-key 1", "nonce=<32 hex digits>", "secret=<64 hex digits>", a line each. The public
- * key follows from the secret. */
+/* The file: "psrt-job-key 1", "nonce=<32 hex digits>", "secret=<64 hex digits>", a line each. The
+ * public key follows from the secret. */
 #include "base/jobkey.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ static size_t format_key(const psrti_jobkey_t *key, char text[KEY_FILE_MAX])
     char nonce[2 * sizeof(key->nonce) + 1], secret[2 * sizeof(key->secret) + 1];
     sodium_bin2hex(nonce, sizeof(nonce), key->nonce, sizeof(key->nonce));
     sodium_bin2hex(secret, sizeof(secret), key->secret, sizeof(key->secret));
-    int len = snprintf(text, KEY_FILE_MAX, KEY_HEAD KEY_NONCE "%s\n" KEY_SECRET "%s\n", nonce, secret);
+    int len =
+        snprintf(text, KEY_FILE_MAX, KEY_HEAD KEY_NONCE "%s\n" KEY_SECRET "%s\n", nonce, secret);
     sodium_memzero(secret, sizeof(secret));
     return (size_t)len;
 }
@@ -75,7 +76,8 @@ psrt_status_t psrti_jobkey_write(const psrti_jobkey_t *key, const char *path)
 static psrt_status_t check_private(int fd, const char *path)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0) return psrti_fail(PSRT_ERR_IO, "key file %s: cannot examine: %m", path);
+    if (fstat(fd, &st) != 0)
+        return psrti_fail(PSRT_ERR_IO, "key file %s: cannot examine: %m", path);
     if (!S_ISREG(st.st_mode))
         return psrti_fail(PSRT_ERR_INVALID, "key file %s: is not a regular file", path);
     if (st.st_uid != geteuid())
@@ -128,8 +130,8 @@ static psrt_status_t parse_key(const char *path, const char *text, psrti_jobkey_
     int bad = strncmp(text, KEY_HEAD, strlen(KEY_HEAD)) != 0;
     text += bad ? 0 : strlen(KEY_HEAD);
     bad = bad || parse_line(&text, KEY_NONCE, parsed.nonce, sizeof(parsed.nonce)) != 0 ||
-          parse_line(&text, KEY_SECRET, parsed.secret, sizeof(parsed.secret)) != 0 || *text != '\0' ||
-          crypto_scalarmult_base(parsed.public_, parsed.secret) != 0;
+          parse_line(&text, KEY_SECRET, parsed.secret, sizeof(parsed.secret)) != 0 ||
+          *text != '\0' || crypto_scalarmult_base(parsed.public_, parsed.secret) != 0;
     if (bad)
         status = psrti_fail(PSRT_ERR_INVALID, "key file %s: is not a job key of version 1", path);
     else
@@ -151,7 +153,8 @@ psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key)
 
 static size_t put_le(uint8_t *out, uint64_t value, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) out[i] = (uint8_t)(value >> (8 * i));
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = (uint8_t)(value >> (8 * i));
     return bytes;
 }
 
@@ -172,7 +175,4 @@ int psrti_jobkey_token_equal(const uint8_t a[16], const uint8_t b[16])
     return sodium_memcmp(a, b, 16) == 0;
 }
 
-void psrti_jobkey_wipe(psrti_jobkey_t *key)
-{
-    sodium_memzero(key, sizeof(*key));
-}
+void psrti_jobkey_wipe(psrti_jobkey_t *key) { sodium_memzero(key, sizeof(*key)); }

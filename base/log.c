@@ -45,10 +45,7 @@ int psrti_log_level(void)
     return level;
 }
 
-void psrti_log_set_level(psrt_log_level_t level)
-{
-    atomic_store(&log_level, (int)level);
-}
+void psrti_log_set_level(psrt_log_level_t level) { atomic_store(&log_level, (int)level); }
 
 void psrti_log_set_name(const char *name)
 {
@@ -101,15 +98,14 @@ void psrti_log_write(psrt_log_level_t level, const char *fmt, ...)
 
     psrti_append(line, sizeof(line), &pos, "%s", text);
     make_printable(line);
-    if (fn) fn(arg, level, line);
-    else write_stderr(level, line);
+    if (fn)
+        fn(arg, level, line);
+    else
+        write_stderr(level, line);
     errno = saved_errno;
 }
 
-const char *psrt_last_error(void)
-{
-    return last_error;
-}
+const char *psrt_last_error(void) { return last_error; }
 
 psrt_status_t psrti_vfail(psrt_status_t status, const char *fmt, va_list ap)
 {
@@ -130,7 +126,4 @@ psrt_status_t psrti_fail(psrt_status_t status, const char *fmt, ...)
     return status;
 }
 
-void psrti_fail_text(const char *text)
-{
-    psrti_fail(PSRT_OK, "%s", text);
-}
+void psrti_fail_text(const char *text) { psrti_fail(PSRT_OK, "%s", text); }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear probing. Removal shifts later entries of the run back, so that there are no tombstones and a
- * probe may stop at the first free slot. */
+/* Linear probing. Removal shifts later entries of the run back, so that there are no tombstones and
+ * a probe may stop at the first free slot. */
 #include "base/map.h"
 
 #include <stdlib.h>
@@ -19,7 +19,8 @@ static size_t home_of(const psrti_map_t *map, uint64_t key)
 static struct psrti_map_slot *find_slot(const psrti_map_t *map, uint64_t key)
 {
     size_t i = home_of(map, key);
-    while (map->slots[i].value && map->slots[i].key != key) i = (i + 1) & (map->capacity - 1);
+    while (map->slots[i].value && map->slots[i].key != key)
+        i = (i + 1) & (map->capacity - 1);
     return &map->slots[i];
 }
 

@@ -19,8 +19,8 @@ static int is_word(const char *text)
 
 static psrt_status_t malformed(const char *what, const char *text, const char *why)
 {
-    return psrti_fail(PSRT_ERR_INVALID, "%s \"%.*s\": %s; the form is name:key=value,key=value", what,
-                      SHOWN, text, why);
+    return psrti_fail(PSRT_ERR_INVALID, "%s \"%.*s\": %s; the form is name:key=value,key=value",
+                      what, SHOWN, text, why);
 }
 
 /* Adds "key=value", or "value" where it stands alone. NULL or why not. */
@@ -53,7 +53,8 @@ psrt_status_t psrti_spec_parse(const char *what, const char *text, psrti_spec_t 
     char *list = strchr(out->text, ':');
     if (list) *list++ = '\0';
     if (!is_word(out->name))
-        return malformed(what, text, "the name is empty or has a character other than a-z 0-9 _ - .");
+        return malformed(what, text,
+                         "the name is empty or has a character other than a-z 0-9 _ - .");
     int alone = list && !strchr(list, ',');
     for (char *next; list; list = next) {
         next = strchr(list, ',');
@@ -73,10 +74,10 @@ static psrt_status_t unknown_key(const char *what, const psrti_spec_t *spec, siz
     size_t pos = 0;
     for (size_t i = 0; i < count; i++)
         psrti_append(list, sizeof(list), &pos, "%s%s", i ? ", " : "", keys[i]);
-    return psrti_fail(PSRT_ERR_INVALID, "%s %s: unknown key \"%.*s\" in \"%.*s%s%.*s\"%s%s%s; keys: %s",
-                      what, spec->name, SHOWN, key, SHOWN, key, *key ? "=" : "", SHOWN, value,
-                      nearest ? ", did you mean \"" : "", nearest ? nearest : "",
-                      nearest ? "\"?" : "", list);
+    return psrti_fail(
+        PSRT_ERR_INVALID, "%s %s: unknown key \"%.*s\" in \"%.*s%s%.*s\"%s%s%s; keys: %s", what,
+        spec->name, SHOWN, key, SHOWN, key, *key ? "=" : "", SHOWN, value,
+        nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "", list);
 }
 
 static psrt_status_t parse_number(const char *text, double *out)
@@ -91,7 +92,8 @@ static psrt_status_t parse_number(const char *text, double *out)
 static size_t find_key(const char *key, const char *const *keys, size_t count)
 {
     size_t i = 0;
-    while (i < count && strcmp(key, keys[i])) i++;
+    while (i < count && strcmp(key, keys[i]))
+        i++;
     return i;
 }
 

@@ -10,8 +10,8 @@
 #define PSRTI_SPEC_KEYS 16
 #define PSRTI_SPEC_TEXT 256
 
-/* Parsed text. "ssp:3" gives name "ssp" and one entry with key "" and value "3". Points into itself:
- * not to be copied by assignment. */
+/* Parsed text. "ssp:3" gives name "ssp" and one entry with key "" and value "3". Points into
+ * itself: not to be copied by assignment. */
 typedef struct psrti_spec {
     char text[PSRTI_SPEC_TEXT]; /* storage: name, keys and values point into it */
     const char *name;

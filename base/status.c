@@ -6,8 +6,7 @@ const char *psrt_status_name(psrt_status_t status)
 {
     switch (status) {
 #define STATUS_NAME(name, value, text)                                                             \
-    case PSRT_##name:                                                                              \
-        return "PSRT_" #name;
+    case PSRT_##name: return "PSRT_" #name;
         PSRT_STATUS_MAP(STATUS_NAME)
 #undef STATUS_NAME
     }
@@ -18,8 +17,7 @@ const char *psrt_status_text(psrt_status_t status)
 {
     switch (status) {
 #define STATUS_TEXT(name, value, text)                                                             \
-    case PSRT_##name:                                                                              \
-        return text;
+    case PSRT_##name: return text;
         PSRT_STATUS_MAP(STATUS_TEXT)
 #undef STATUS_TEXT
     }
@@ -30,16 +28,12 @@ size_t psrt_dtype_size(psrt_dtype_t dtype)
 {
     switch (dtype) {
     case PSRT_F16:
-    case PSRT_BF16:
-        return 2;
+    case PSRT_BF16: return 2;
     case PSRT_F32:
-    case PSRT_I32:
-        return 4;
+    case PSRT_I32: return 4;
     case PSRT_F64:
-    case PSRT_I64:
-        return 8;
-    case PSRT_DTYPE_NONE:
-        break;
+    case PSRT_I64: return 8;
+    case PSRT_DTYPE_NONE: break;
     }
     return 0;
 }
@@ -47,25 +41,15 @@ size_t psrt_dtype_size(psrt_dtype_t dtype)
 const char *psrt_dtype_name(psrt_dtype_t dtype)
 {
     switch (dtype) {
-    case PSRT_F32:
-        return "f32";
-    case PSRT_F64:
-        return "f64";
-    case PSRT_F16:
-        return "f16";
-    case PSRT_BF16:
-        return "bf16";
-    case PSRT_I32:
-        return "i32";
-    case PSRT_I64:
-        return "i64";
-    case PSRT_DTYPE_NONE:
-        break;
+    case PSRT_F32: return "f32";
+    case PSRT_F64: return "f64";
+    case PSRT_F16: return "f16";
+    case PSRT_BF16: return "bf16";
+    case PSRT_I32: return "i32";
+    case PSRT_I64: return "i64";
+    case PSRT_DTYPE_NONE: break;
     }
     return "none";
 }
 
-const char *psrt_version(void)
-{
-    return PSRT_VERSION_STRING;
-}
+const char *psrt_version(void) { return PSRT_VERSION_STRING; }

@@ -12,7 +12,8 @@
 
 #define MAX_CPUS (1 << 20)
 
-/* 0 when the mask cannot be read. The kernel wants a mask as large as its own, which only it knows. */
+/* 0 when the mask cannot be read. The kernel wants a mask as large as its own, whose size only it
+ * knows. */
 static unsigned affinity_cores(void)
 {
     for (int cpus = CPU_SETSIZE; cpus <= MAX_CPUS; cpus *= 2) {
@@ -73,7 +74,8 @@ static unsigned quota_v1(const char *dir)
 
 /* Lowest quota of the group and its ancestors up to `mount`. In a container the group's path may be
  * that of the host and not exist below the mount: then only the mount itself counts. */
-static unsigned quota_along(const char *mount, const char *group, unsigned (*quota_of)(const char *))
+static unsigned quota_along(const char *mount, const char *group,
+                            unsigned (*quota_of)(const char *))
 {
     char dir[PATH_MAX];
     if ((size_t)snprintf(dir, sizeof(dir), "%s%s", mount, group) >= sizeof(dir)) return UINT_MAX;
@@ -112,8 +114,10 @@ static void own_groups(char v1[PATH_MAX], char v2[PATH_MAX])
         if (!path || strstr(path, "/..")) continue; /* outside our namespace: not below the mount */
         *controllers++ = '\0';
         *path++ = '\0';
-        if (!*controllers) snprintf(v2, PATH_MAX, "%s", path);
-        else if (has_controller(controllers, "cpu")) snprintf(v1, PATH_MAX, "%s", path);
+        if (!*controllers)
+            snprintf(v2, PATH_MAX, "%s", path);
+        else if (has_controller(controllers, "cpu"))
+            snprintf(v1, PATH_MAX, "%s", path);
     }
     fclose(file);
 }
@@ -130,8 +134,8 @@ static unsigned cgroup_cores(const char *root)
     for (size_t i = 0; i < PSRTI_COUNT(mounts); i++) {
         int len = snprintf(mount, sizeof(mount), "%s%s", root, mounts[i].subdir);
         if ((size_t)len >= sizeof(mount)) continue;
-        unsigned cores = mounts[i].version == 2 ? quota_along(mount, v2, quota_v2) :
-                                                  quota_along(mount, v1, quota_v1);
+        unsigned cores = mounts[i].version == 2 ? quota_along(mount, v2, quota_v2)
+                                                : quota_along(mount, v1, quota_v1);
         lowest = PSRTI_MIN(lowest, cores);
     }
     return lowest;
@@ -150,7 +154,8 @@ static void append_bytes(char *buf, size_t size, size_t *pos, const char *label,
     if (!bytes) return;
     if (bytes >= 1024 * 1024)
         psrti_append(buf, size, pos, ", %s %.4g MiB", label, (double)bytes / (1024 * 1024));
-    else psrti_append(buf, size, pos, ", %s %.4g KiB", label, (double)bytes / 1024);
+    else
+        psrti_append(buf, size, pos, ", %s %.4g KiB", label, (double)bytes / 1024);
 }
 
 static uint64_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type)

@@ -25,7 +25,8 @@ uint64_t psrti_hash_bytes(const void *data, size_t len)
 {
     const uint8_t *byte = data;
     uint64_t hash = 0xcbf29ce484222325ull;
-    for (size_t i = 0; i < len; i++) hash = (hash ^ byte[i]) * 0x100000001b3ull;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ byte[i]) * 0x100000001b3ull;
     return psrti_mix64(hash);
 }
 
@@ -34,7 +35,8 @@ static size_t edit_distance(const char *a, const char *b)
 {
     size_t row[NEAREST_MAX_LEN + 1];
     size_t b_len = strlen(b);
-    for (size_t j = 0; j <= b_len; j++) row[j] = j;
+    for (size_t j = 0; j <= b_len; j++)
+        row[j] = j;
     for (size_t i = 0; a[i]; i++) {
         size_t diagonal = row[0];
         row[0] = i + 1;
@@ -83,8 +85,8 @@ psrt_status_t psrti_parse_i64(const char *text, int64_t min, int64_t max, int64_
     text += negative;
     size_t n = parse_digits(text, &magnitude);
     if (!n || text[n]) return PSRT_ERR_INVALID;
-    if (negative ? __builtin_sub_overflow((int64_t)0, magnitude, &value) :
-                   __builtin_add_overflow((int64_t)0, magnitude, &value))
+    if (negative ? __builtin_sub_overflow((int64_t)0, magnitude, &value)
+                 : __builtin_add_overflow((int64_t)0, magnitude, &value))
         return PSRT_ERR_INVALID;
     if (value < min || value > max) return PSRT_ERR_INVALID;
     *out = value;
@@ -93,10 +95,7 @@ psrt_status_t psrti_parse_i64(const char *text, int64_t min, int64_t max, int64_
 
 static locale_t c_locale;
 
-static void make_c_locale(void)
-{
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
+static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
 psrt_status_t psrti_parse_f64(const char *text, double *out)
 {
@@ -127,8 +126,8 @@ psrt_status_t psrti_parse_bool(const char *text, int *out)
     return PSRT_ERR_INVALID;
 }
 
-/* "", "B", "k", "Ki", "KiB", ... into a shift; -1 for anything else. kB is refused: it means 1000 to
- * some and 1024 to others. */
+/* "", "B", "k", "Ki", "KiB", ... into a shift; -1 for anything else. kB is refused: it means 1000
+ * to some and 1024 to others. */
 static int size_unit_shift(const char *unit)
 {
     static const char letters[] = "kmgt";
@@ -174,7 +173,8 @@ psrt_status_t psrti_parse_duration(const char *text, uint64_t *ns_out)
     if (*text == '.') {
         n = parse_digits(++text, &fraction);
         if (!n || n > 9) return PSRT_ERR_INVALID;
-        for (size_t i = 0; i < n; i++) scale *= 10;
+        for (size_t i = 0; i < n; i++)
+            scale *= 10;
         text += n;
     }
     uint64_t unit = duration_unit_ns(text);

@@ -52,7 +52,7 @@ const char *psrti_nearest(const char *word, const char *const *names, size_t cou
 /* Strict decimal integer in [min, max]: no sign unless min < 0, no spaces, no trailing text. */
 psrt_status_t psrti_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 psrt_status_t psrti_parse_f64(const char *text, double *out); /* finite, whole text */
-psrt_status_t psrti_parse_bool(const char *text, int *out); /* 0 1 yes no true false on off */
+psrt_status_t psrti_parse_bool(const char *text, int *out);   /* 0 1 yes no true false on off */
 /* "16MiB", "4k", "1048576", "12B": bytes, powers of 1024. */
 psrt_status_t psrti_parse_size(const char *text, uint64_t *out);
 /* "500ms", "5s", "2m", "1.5" (seconds) into nanoseconds; units ns us ms s m. */
