@@ -15,14 +15,20 @@ target_compile_options(psrt_options INTERFACE -Wall -Wextra -Wshadow -Wstrict-pr
   -Wmissing-prototypes -Wundef -Wpointer-arith -ffp-contract=off -fno-math-errno)
 target_include_directories(psrt_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
   ${PROJECT_BINARY_DIR})
+set(san "")
 if(PSRT_SANITIZE STREQUAL "address")
   set(san -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 elseif(PSRT_SANITIZE STREQUAL "thread")
   set(san -fsanitize=thread -fno-omit-frame-pointer)
+elseif(PSRT_SANITIZE)
+  message(FATAL_ERROR "PSRT_SANITIZE is \"${PSRT_SANITIZE}\", not empty, address or thread")
 endif()
 if(san)
   target_compile_options(psrt_options INTERFACE ${san})
   target_link_options(psrt_options INTERFACE ${san})
+  # Default options and suppressions are compiled in, so that they hold however a program is started.
+  target_sources(psrt_options INTERFACE
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${PROJECT_SOURCE_DIR}/tests/support/sanitizer.c>)
 endif()
 
 # One object library a folder: psrt_part(base a.c b.c) makes psrt_obj_base.

@@ -81,13 +81,17 @@ void psrt_runner_log(const char *format, ...) __attribute__((format(printf, 1, 2
 
 #define cr_assert(cond, ...) PSRT_CHECK_(true, cond, #cond __VA_OPT__(, ) __VA_ARGS__)
 #define cr_expect(cond, ...) PSRT_CHECK_(false, cond, #cond __VA_OPT__(, ) __VA_ARGS__)
-#define cr_assert_not(cond, ...) PSRT_CHECK_(true, !(cond), "!(" #cond ")" __VA_OPT__(, ) __VA_ARGS__)
-#define cr_expect_not(cond, ...) PSRT_CHECK_(false, !(cond), "!(" #cond ")" __VA_OPT__(, ) __VA_ARGS__)
+#define cr_assert_not(cond, ...)                                                                   \
+    PSRT_CHECK_(true, !(cond), "!(" #cond ")" __VA_OPT__(, ) __VA_ARGS__)
+#define cr_expect_not(cond, ...)                                                                   \
+    PSRT_CHECK_(false, !(cond), "!(" #cond ")" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_assert_fail(...) PSRT_CHECK_(true, 0, "explicit failure" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_expect_fail(...) PSRT_CHECK_(false, 0, "explicit failure" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_fail(...) cr_expect_fail(__VA_ARGS__)
-#define cr_assert_null(a, ...) PSRT_CHECK_(true, (a) == NULL, #a " is NULL" __VA_OPT__(, ) __VA_ARGS__)
-#define cr_expect_null(a, ...) PSRT_CHECK_(false, (a) == NULL, #a " is NULL" __VA_OPT__(, ) __VA_ARGS__)
+#define cr_assert_null(a, ...)                                                                     \
+    PSRT_CHECK_(true, (a) == NULL, #a " is NULL" __VA_OPT__(, ) __VA_ARGS__)
+#define cr_expect_null(a, ...)                                                                     \
+    PSRT_CHECK_(false, (a) == NULL, #a " is NULL" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_assert_not_null(a, ...)                                                                 \
     PSRT_CHECK_(true, (a) != NULL, #a " is not NULL" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_expect_not_null(a, ...)                                                                 \
@@ -114,9 +118,12 @@ void psrt_runner_log(const char *format, ...) __attribute__((format(printf, 1, 2
 #define cr_expect_str_empty(a, ...) PSRT_STR_(false, a, ==, "" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_expect_str_not_empty(a, ...) PSRT_STR_(false, a, !=, "" __VA_OPT__(, ) __VA_ARGS__)
 #define cr_assert_arr_eq(a, b, size, ...) PSRT_ARR_(true, a, ==, b, size __VA_OPT__(, ) __VA_ARGS__)
-#define cr_assert_arr_neq(a, b, size, ...) PSRT_ARR_(true, a, !=, b, size __VA_OPT__(, ) __VA_ARGS__)
-#define cr_expect_arr_eq(a, b, size, ...) PSRT_ARR_(false, a, ==, b, size __VA_OPT__(, ) __VA_ARGS__)
-#define cr_expect_arr_neq(a, b, size, ...) PSRT_ARR_(false, a, !=, b, size __VA_OPT__(, ) __VA_ARGS__)
+#define cr_assert_arr_neq(a, b, size, ...)                                                         \
+    PSRT_ARR_(true, a, !=, b, size __VA_OPT__(, ) __VA_ARGS__)
+#define cr_expect_arr_eq(a, b, size, ...)                                                          \
+    PSRT_ARR_(false, a, ==, b, size __VA_OPT__(, ) __VA_ARGS__)
+#define cr_expect_arr_neq(a, b, size, ...)                                                         \
+    PSRT_ARR_(false, a, !=, b, size __VA_OPT__(, ) __VA_ARGS__)
 #define cr_assert_float_eq(a, b, eps, ...) PSRT_NEAR_(true, a, b, eps __VA_OPT__(, ) __VA_ARGS__)
 #define cr_assert_float_neq(a, b, eps, ...) PSRT_FAR_(true, a, b, eps __VA_OPT__(, ) __VA_ARGS__)
 #define cr_expect_float_eq(a, b, eps, ...) PSRT_NEAR_(false, a, b, eps __VA_OPT__(, ) __VA_ARGS__)

@@ -15,7 +15,8 @@
 /* Criterion shows the reason only when asked to be verbose. */
 #undef cr_skip_test
 #define cr_skip_test(...)                                                                          \
-    (fprintf(stderr, "[SKIP] " __VA_ARGS__), fputc('\n', stderr), criterion_skip_test("" __VA_ARGS__))
+    (fprintf(stderr, "[SKIP] " __VA_ARGS__), fputc('\n', stderr),                                  \
+     criterion_skip_test("" __VA_ARGS__))
 #endif
 
 #endif

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# check_install.sh BUILD_DIR VERSION PROGRAM...: installs into an empty prefix, moves it, and builds
+# consumer.c against it through pkg-config and through find_package; runs both, and the programs.
+set -euo pipefail
+build=$1 version=$2
+shift 2
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+cmake --install "$build" --prefix "$tmp/first" >"$tmp/install.log" || fail "$(cat "$tmp/install.log")"
+mv "$tmp/first" "$tmp/prefix" # nothing may remember where it was installed
+prefix=$tmp/prefix
+libdir=$(dirname "$(find "$prefix" -name libpsrt.so)")
+
+mkdir "$tmp/pc" "$tmp/cmake"
+cp "$here/consumer.c" "$tmp/pc"
+cd "$tmp/pc"
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+[ "$(pkg-config --modversion psrt)" = "$version" ] || fail "psrt.pc: wrong version"
+# shellcheck disable=SC2046 # flags are words
+cc -std=c11 -Wall -Wextra -Werror -pedantic consumer.c $(pkg-config --cflags --libs psrt) -o consumer
+[ "$(LD_LIBRARY_PATH=$libdir ./consumer)" = "$version" ] || fail "pkg-config consumer: wrong output"
+
+cp "$here/consumer.c" "$tmp/cmake"
+cat >"$tmp/cmake/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES C)
+find_package(psrt $version REQUIRED CONFIG)
+add_executable(consumer consumer.c)
+target_link_libraries(consumer PRIVATE psrt::psrt)
+END
+{
+    cmake -S "$tmp/cmake" -B "$tmp/cmake/build" -DCMAKE_PREFIX_PATH="$prefix" &&
+        cmake --build "$tmp/cmake/build"
+} >"$tmp/cmake.log" 2>&1 || fail "$(cat "$tmp/cmake.log")"
+[ "$("$tmp/cmake/build/consumer")" = "$version" ] || fail "find_package consumer: wrong output"
+
+# No plug-in or internal header slipped in, none is missing.
+source=$(cd "$here/../.." && pwd)
+diff <(cd "$source/include" && find psrt -name '*.h' | sort) \
+    <(cd "$prefix/include" && find . -type f | sed 's|^\./||' | sort) || fail "installed headers differ"
+
+for program; do
+    "$prefix/bin/$program" --help >/dev/null || fail "$program: does not run from the prefix"
+done

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of the sanitizers, in every program of a sanitizer build. The variables ASAN_OPTIONS and
+ * TSAN_OPTIONS still override them. */
+
+const char *__asan_default_options(void);
+const char *__lsan_default_suppressions(void);
+const char *__tsan_default_options(void);
+const char *__tsan_default_suppressions(void);
+const char *__ubsan_default_options(void);
+
+/* An allocation that cannot be satisfied returns NULL, as without the sanitizer: tests ask for it. */
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1";
+}
+
+/* OpenBLAS keeps its worker threads' memory to the end of the process. */
+const char *__lsan_default_suppressions(void) { return "leak:libopenblas\n"; }
+
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1:second_deadlock_stack=1:history_size=4";
+}
+
+/* Libraries of the system are not instrumented: ThreadSanitizer sees their memory accesses through
+ * intercepted functions, but not all of their synchronization. */
+const char *__tsan_default_suppressions(void)
+{
+    return "called_from_lib:libzmq.so\n"
+           "called_from_lib:libopenblas\n"
+           "called_from_lib:libhwloc.so\n";
+}
+
+const char *__ubsan_default_options(void) { return "print_stacktrace=1"; }
