@@ -26,6 +26,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default) /* the library is built with hidden visibility */
+
 #define PSRT_VERSION_MAJOR 0
 #define PSRT_VERSION_MINOR 1
 #define PSRT_VERSION_PATCH 0
@@ -413,6 +415,8 @@ void psrt_topology_describe(char *buf, size_t size);
  */
 void psrt_kernel_copy(void *dst, const void *src, uint64_t bytes);
 void psrt_kernel_add_f32(float *dst, const float *src, uint64_t elements);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

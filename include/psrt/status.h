@@ -7,6 +7,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default) /* the library is built with hidden visibility */
+
 /* X(name, value, text). The enum, psrt_status_name and psrt_status_text expand from this list. */
 #define PSRT_STATUS_MAP(X)                                                                         \
     /* not errors */                                                                               \
@@ -63,6 +65,8 @@ const char *psrt_status_name(psrt_status_t status);
  * @threads any  @blocks no  @since 0.1
  */
 const char *psrt_status_text(psrt_status_t status);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
