@@ -54,37 +54,30 @@ static unsigned quota_cores(const char *quota_text, const char *period_text)
     return cores > UINT_MAX ? UINT_MAX : (unsigned)cores;
 }
 
-static unsigned quota_v2(const char *dir)
+/* What the files of both versions in one directory say; a directory has at most one kind. */
+static unsigned quota_of(const char *dir)
 {
-    char line[128];
-    if (read_line(dir, "cpu.max", line, sizeof(line)) != 0) return UINT_MAX;
-    char *period = strchr(line, ' ');
-    if (!period) return UINT_MAX;
-    *period++ = '\0';
-    return quota_cores(line, period);
-}
-
-static unsigned quota_v1(const char *dir)
-{
-    char quota[64], period[64];
+    char quota[128], period[64];
+    if (read_line(dir, "cpu.max", quota, sizeof(quota)) == 0) {
+        char *space = strchr(quota, ' ');
+        if (!space) return UINT_MAX;
+        *space = '\0';
+        return quota_cores(quota, space + 1);
+    }
     if (read_line(dir, "cpu.cfs_quota_us", quota, sizeof(quota)) != 0) return UINT_MAX;
     if (read_line(dir, "cpu.cfs_period_us", period, sizeof(period)) != 0) return UINT_MAX;
     return quota_cores(quota, period);
 }
 
-/* Lowest quota of the group and its ancestors up to `mount`. In a container the group's path may be
- * that of the host and not exist below the mount: then only the mount itself counts. */
-static unsigned quota_along(const char *mount, const char *group,
-                            unsigned (*quota_of)(const char *))
+unsigned psrti_topology_quota(const char *mount, const char *group)
 {
     char dir[PATH_MAX];
     if ((size_t)snprintf(dir, sizeof(dir), "%s%s", mount, group) >= sizeof(dir)) return UINT_MAX;
-    size_t mount_len = strlen(mount);
-    unsigned lowest = UINT_MAX;
-    for (;;) {
+    char *below_mount = dir + strlen(mount);
+    for (unsigned lowest = UINT_MAX;;) {
         unsigned cores = quota_of(dir);
         lowest = PSRTI_MIN(lowest, cores);
-        char *slash = strrchr(dir + mount_len, '/');
+        char *slash = strrchr(below_mount, '/');
         if (!slash) return lowest;
         *slash = '\0';
     }
@@ -125,17 +118,16 @@ static void own_groups(char v1[PATH_MAX], char v2[PATH_MAX])
 static unsigned cgroup_cores(const char *root)
 {
     char v1[PATH_MAX], v2[PATH_MAX], mount[PATH_MAX];
-    static const struct {
-        const char *subdir;
-        int version;
-    } mounts[] = { { "", 2 }, { "/unified", 2 }, { "/cpu", 1 }, { "/cpu,cpuacct", 1 } };
-    unsigned lowest = UINT_MAX;
     own_groups(v1, v2);
+    /* Version 2 alone, version 2 beside version 1, and the two usual places of version 1. */
+    const struct {
+        const char *subdir, *group;
+    } mounts[] = { { "", v2 }, { "/unified", v2 }, { "/cpu", v1 }, { "/cpu,cpuacct", v1 } };
+    unsigned lowest = UINT_MAX;
     for (size_t i = 0; i < PSRTI_COUNT(mounts); i++) {
         int len = snprintf(mount, sizeof(mount), "%s%s", root, mounts[i].subdir);
         if ((size_t)len >= sizeof(mount)) continue;
-        unsigned cores = mounts[i].version == 2 ? quota_along(mount, v2, quota_v2)
-                                                : quota_along(mount, v1, quota_v1);
+        unsigned cores = psrti_topology_quota(mount, mounts[i].group);
         lowest = PSRTI_MIN(lowest, cores);
     }
     return lowest;

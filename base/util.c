@@ -180,7 +180,8 @@ psrt_status_t psrti_parse_duration(const char *text, uint64_t *ns_out)
     uint64_t unit = duration_unit_ns(text);
     if (!unit || !psrti_mul_u64(whole, unit, &ns) || !psrti_mul_u64(fraction, unit, &fraction))
         return PSRT_ERR_INVALID;
-    if (__builtin_add_overflow(ns, fraction / scale, ns_out)) return PSRT_ERR_INVALID;
+    if (__builtin_add_overflow(ns, fraction / scale, &ns)) return PSRT_ERR_INVALID;
+    *ns_out = ns;
     return PSRT_OK;
 }
 
