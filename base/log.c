@@ -117,6 +117,7 @@ psrt_status_t psrti_vfail(psrt_status_t status, const char *fmt, va_list ap)
     return status;
 }
 
+#undef psrti_fail /* see log.h */
 psrt_status_t psrti_fail(psrt_status_t status, const char *fmt, ...)
 {
     va_list ap;
