@@ -32,8 +32,14 @@ psrt_status_t psrti_fail(psrt_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 psrt_status_t psrti_vfail(psrt_status_t status, const char *fmt, va_list ap)
     __attribute__((format(printf, 2, 0)));
-#ifdef __clang_analyzer__ /* tells the analyzer of scripts/lint what psrti_fail returns */
-#define psrti_fail(status, ...) (psrti_fail(status, __VA_ARGS__), (status))
+#ifdef __clang_analyzer__ /* tells the analyzer of scripts/lint what psrti_fail returns: never OK */
+#define psrti_fail(status, ...)                                                                    \
+    ({                                                                                             \
+        psrt_status_t fail_status_ = (status);                                                     \
+        psrti_fail(fail_status_, __VA_ARGS__);                                                     \
+        if (fail_status_ == PSRT_OK) __builtin_unreachable();                                      \
+        fail_status_;                                                                              \
+    })
 #endif
 /* Copies a text kept with an op. */
 void psrti_fail_text(const char *text);
