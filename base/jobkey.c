@@ -144,7 +144,7 @@ psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key)
 {
     psrt_status_t status = init_sodium();
     if (status != PSRT_OK) return status;
-    char text[KEY_FILE_MAX];
+    char text[KEY_FILE_MAX] = "";
     status = read_private(path, text);
     if (status == PSRT_OK) status = parse_key(path, text, key);
     sodium_memzero(text, sizeof(text));

@@ -8,9 +8,9 @@
 /* Cores usable by this process: affinity mask and cgroup CPU quota (v1 and v2), at least 1.
  * `cgroup_root` NULL means /sys/fs/cgroup; tests pass a made-up tree. */
 unsigned psrti_topology_cores(const char *cgroup_root);
-/* Lowest CPU quota of the cgroup at mount + group ("/a/b") and its ancestors up to the mount, in cores,
- * a part counting as a whole one; UINT_MAX without a limit. In a container the group may be named as
- * the host sees it and not exist below the mount: then only what exists counts. */
+/* Lowest CPU quota of the cgroup at mount + group ("/a/b") and its ancestors up to the mount, in
+ * cores, a part counting as a whole one; UINT_MAX without a limit. In a container the group may be
+ * named as the host sees it and not exist below the mount: then only what exists counts. */
 unsigned psrti_topology_quota(const char *mount, const char *group);
 /* One line such as "2 cores, 1 NUMA node, L2 1 MiB, L3 32 MiB", through hwloc. */
 void psrti_topology_describe(char *buf, size_t size);
