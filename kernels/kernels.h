@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the hot path: one table per CPU variant, chosen at run time. The scalar table is the
  * reference; every other variant equals it bit for bit (same operations in the same order for each
- * element, explicit fma where the definition says fma, no contraction, denormals kept). Pointers need
- * no alignment beyond that of their element; ranges may be equal (in place) but not overlap otherwise,
- * where a comment says so. n may be 0. */
+ * element, no contraction, denormals kept), except for which NaN a NaN is. Pointers need no
+ * alignment beyond that of their element; ranges may be equal (in place) where a comment says so,
+ * and do not overlap otherwise. n may be 0. */
 #ifndef PSRTI_KERNELS_H
 #define PSRTI_KERNELS_H
 
@@ -12,10 +12,12 @@
 
 #include <psrt/psrt.h>
 
-/* dst[i] += src[i], and dst[i] = a[i] + b[i] (dst may be a or b). */
+/* dst[i] = a[i] + b[i] (dst may be a, b or both). */
 typedef void (*psrti_add_fn)(void *dst, const void *a, const void *b, uint64_t n);
-/* dst[i] = src[i] * factor, the factor rounded to the element type first (dst may be src). */
-typedef void (*psrti_scale_fn)(void *dst, const void *src, double factor, uint64_t n);
+/* dst[i] = src[i] / divisor, the divisor rounded to the element type first (dst may be src): the
+ * average is a true division, so that n equal contributions whose sum is exact give back that
+ * value, which a multiplication by the rounded 1/n does not. */
+typedef void (*psrti_divide_fn)(void *dst, const void *src, double divisor, uint64_t n);
 
 typedef struct psrti_kernels {
     const char *name; /* "scalar", "avx2" */
@@ -24,7 +26,7 @@ typedef struct psrti_kernels {
     void (*copy)(void *dst, const void *src, uint64_t bytes);
     struct psrti_kernels_of_type {
         psrti_add_fn add;
-        psrti_scale_fn scale;
+        psrti_divide_fn divide;
     } f32, f64;
 } psrti_kernels_t;
 
@@ -37,14 +39,14 @@ psrt_status_t psrti_kernels_select(const char *name, const psrti_kernels_t **ker
 /* Random and other initial values: element i of table `name`, the same wherever computed. */
 typedef struct psrti_init psrti_init_t;
 /* spec: "zeros", "constant:value=..", "uniform:low=,high=", "normal:mean=,std=", "glorot", "he",
- * "rank0"; NULL: zeros. fan_in and fan_out from the shape: for 2-D [in, out]; for n-D
- * fan_in = product of all but the last, fan_out = last extent times ... (documented in the .c, as
- * TensorFlow/Keras define them). */
+ * "rank0"; NULL: zeros. The random ones also take seed=. fan_in and fan_out come from the shape as
+ * Keras defines them: [in, out], [window.., in, out] with the window counted for both, [n] for
+ * both. ERR_INVALID (the text names the table), ERR_NO_MEMORY. */
 psrt_status_t psrti_init_parse(const char *spec, const char *table_name, int ndim,
                                const uint64_t *shape, psrti_init_t **init_p);
 void psrti_init_destroy(psrti_init_t *init);
 int psrti_init_is_rank0(const psrti_init_t *init);
-/* Values of elements [first, first + n) into dst of `dtype` (f32, f64). */
+/* Values of elements [first, first + n) into dst of `dtype` (f32, f64). rank0 gives zeros. */
 void psrti_init_fill(const psrti_init_t *init, psrt_dtype_t dtype, void *dst, uint64_t first,
                      uint64_t n);
 

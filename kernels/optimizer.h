@@ -8,7 +8,7 @@
 typedef struct psrti_optimizer {
     const psrt_optimizer_ops_t *ops; /* NULL: "none", pushes are added to the values */
     double params[PSRT_OPTIMIZER_MAX_PARAMS];
-    int num_states; /* after hyper-parameters were seen: momentum 0 needs no state, for example */
+    int num_states; /* of ops; 0 for none */
 } psrti_optimizer_t;
 
 /* "adam:lr=1e-3"; NULL or "none": none. ERR_INVALID with last error (nearest name). */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choice of the CPU variant. */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/names.h"
+
+static const psrti_kernels_t *const variants[] = {
+#if defined(__x86_64__)
+    &psrti_kernels_avx2,
+#endif
+    &psrti_kernels_scalar,
+    NULL,
+};
+
+const psrti_kernels_t *const *psrti_kernels_all(void) { return variants; }
+
+static const psrti_kernels_t *best(void)
+{
+    size_t i = 0;
+    while (!variants[i]->supported())
+        i++; /* the scalar one ends the search */
+    return variants[i];
+}
+
+psrt_status_t psrti_kernels_select(const char *name, const psrti_kernels_t **kernels_p)
+{
+    const char *names[PSRTI_COUNT(variants)];
+    size_t count = 0;
+    if (!name || !*name) {
+        *kernels_p = best();
+        return PSRT_OK;
+    }
+    for (; variants[count]; count++) {
+        const psrti_kernels_t *k = variants[count];
+        names[count] = k->name;
+        if (strcmp(k->name, name) != 0) continue;
+        if (!k->supported())
+            return psrti_fail(PSRT_ERR_INVALID, "kernels variant %s: this processor lacks it",
+                              name);
+        *kernels_p = k;
+        return PSRT_OK;
+    }
+    return psrti_fail_unknown("kernels variant", name, names, count);
+}
+
+void psrt_kernel_copy(void *dst, const void *src, uint64_t bytes) { best()->copy(dst, src, bytes); }
+
+void psrt_kernel_add_f32(float *dst, const float *src, uint64_t elements)
+{
+    best()->f32.add(dst, dst, src, elements);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+
+#include "kernels/awkward.h"
+#include "kernels/cpu/cpu.h"
+#include "support/test.h"
+
+#define MAX_N 257
+#define MAX_SHIFT 8
+#define ROOM (MAX_N + 2 * MAX_SHIFT)
+
+/* Linked in place of kernels/cpu/features.c. */
+static int hide_avx2;
+int psrti_cpu_has_avx2(void)
+{
+#if defined(__x86_64__)
+    return !hide_avx2 && __builtin_cpu_supports("avx2");
+#else
+    return 0;
+#endif
+}
+
+static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64 };
+
+static const struct psrti_kernels_of_type *of_type(const psrti_kernels_t *k, psrt_dtype_t dtype)
+{
+    return dtype == PSRT_F32 ? &k->f32 : &k->f64;
+}
+
+static void *at(psrt_dtype_t dtype, void *array, uint64_t i)
+{
+    return (char *)array + i * (dtype == PSRT_F32 ? sizeof(float) : sizeof(double));
+}
+
+/* One element, computed here. */
+static double sum(psrt_dtype_t dtype, double a, double b)
+{
+    return dtype == PSRT_F32 ? (double)(float)((float)a + (float)b) : a + b;
+}
+
+static double quotient(psrt_dtype_t dtype, double a, double b)
+{
+    return dtype == PSRT_F32 ? (double)(float)((float)a / (float)b) : a / b;
+}
+
+static void each_variant(void (*check)(const psrti_kernels_t *k))
+{
+    unsigned checked = 0;
+    for (const psrti_kernels_t *const *k = psrti_kernels_all(); *k; k++) {
+        if (!(*k)->supported()) {
+            cr_log_info("kernels variant %s: not supported here", (*k)->name);
+            continue;
+        }
+        check(*k);
+        checked++;
+    }
+    cr_assert_gt(checked, 0u);
+}
+
+typedef struct sums {
+    psrt_dtype_t dtype;
+    double a[ROOM], b[ROOM], dst[ROOM], expected[ROOM];
+} sums_t;
+
+/* dst = a + b with dst `to` and b `from` elements off; what is around dst keeps its bits. */
+static void check_add_at(const psrti_kernels_t *k, sums_t *s, uint64_t n, unsigned to,
+                         unsigned from)
+{
+    put_awkward(s->dtype, s->dst, ROOM, 3);
+    put_awkward(s->dtype, s->expected, ROOM, 3);
+    for (uint64_t i = 0; i < n; i++)
+        put(s->dtype, s->expected, to + i,
+            sum(s->dtype, get(s->dtype, s->a, i), get(s->dtype, s->b, from + i)));
+    of_type(k, s->dtype)->add(at(s->dtype, s->dst, to), s->a, at(s->dtype, s->b, from), n);
+    uint64_t i = first_difference(s->dtype, s->dst, s->expected, ROOM);
+    cr_assert_eq(i, ROOM, "%s add n=%d dst+%u b+%u differs at %d", k->name, (int)n, to, from,
+                 (int)i);
+}
+
+static void check_add(const psrti_kernels_t *k)
+{
+    static sums_t s;
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        s.dtype = dtypes[t];
+        put_awkward(s.dtype, s.a, ROOM, 1);
+        put_awkward(s.dtype, s.b, ROOM, 2);
+        for (uint64_t n = 0; n <= MAX_N; n++)
+            for (unsigned to = 0; to < MAX_SHIFT; to++)
+                for (unsigned from = 0; from < MAX_SHIFT; from++)
+                    check_add_at(k, &s, n, to, from);
+    }
+}
+
+Test(kernels, add, .timeout = 120) { each_variant(check_add); }
+
+static void check_add_in_place(const psrti_kernels_t *k)
+{
+    static sums_t s;
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        for (uint64_t n = 0; n <= MAX_N; n++) {
+            psrt_dtype_t dtype = s.dtype = dtypes[t];
+            put_awkward(dtype, s.a, ROOM, 1);
+            put_awkward(dtype, s.b, ROOM, 2);
+            put_awkward(dtype, s.expected, ROOM, 1);
+            for (uint64_t i = 0; i < n; i++)
+                put(dtype, s.expected, i, sum(dtype, get(dtype, s.a, i), get(dtype, s.b, i)));
+            of_type(k, dtype)->add(s.a, s.a, s.b, n);
+            cr_assert_eq(first_difference(dtype, s.a, s.expected, ROOM), ROOM);
+
+            put_awkward(dtype, s.a, ROOM, 1);
+            of_type(k, dtype)->add(s.b, s.a, s.b, n);
+            cr_assert_eq(first_difference(dtype, s.b, s.expected, n), n);
+
+            for (uint64_t i = 0; i < n; i++)
+                put(dtype, s.expected, i, sum(dtype, get(dtype, s.a, i), get(dtype, s.a, i)));
+            of_type(k, dtype)->add(s.a, s.a, s.a, n);
+            cr_assert_eq(first_difference(dtype, s.a, s.expected, n), n);
+        }
+    }
+}
+
+Test(kernels, add_in_place, .timeout = 120) { each_variant(check_add_in_place); }
+
+static void check_divide_at(const psrti_kernels_t *k, sums_t *s, double divisor, uint64_t n,
+                            unsigned to, unsigned from)
+{
+    put_awkward(s->dtype, s->dst, ROOM, 3);
+    put_awkward(s->dtype, s->expected, ROOM, 3);
+    for (uint64_t i = 0; i < n; i++)
+        put(s->dtype, s->expected, to + i,
+            quotient(s->dtype, get(s->dtype, s->a, from + i), divisor));
+    of_type(k, s->dtype)->divide(at(s->dtype, s->dst, to), at(s->dtype, s->a, from), divisor, n);
+    uint64_t i = first_difference(s->dtype, s->dst, s->expected, ROOM);
+    cr_assert_eq(i, ROOM, "%s divide n=%d by %g differs at %d", k->name, (int)n, divisor, (int)i);
+}
+
+static void check_divide(const psrti_kernels_t *k)
+{
+    static const double divisors[] = { 3, 0.1, 1, -7e30, 1e-40, 0, INFINITY, NAN };
+    static sums_t s;
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        s.dtype = dtypes[t];
+        put_awkward(s.dtype, s.a, ROOM, 1);
+        for (size_t d = 0; d < PSRTI_COUNT(divisors); d++)
+            for (uint64_t n = 0; n <= MAX_N; n++)
+                for (unsigned shift = 0; shift < MAX_SHIFT; shift++)
+                    check_divide_at(k, &s, divisors[d], n, shift, MAX_SHIFT - 1 - shift);
+        put_awkward(s.dtype, s.expected, ROOM, 1);
+        for (uint64_t i = 0; i < MAX_N; i++)
+            put(s.dtype, s.expected, i, quotient(s.dtype, get(s.dtype, s.a, i), 3));
+        of_type(k, s.dtype)->divide(s.a, s.a, 3, MAX_N);
+        cr_assert_eq(first_difference(s.dtype, s.a, s.expected, ROOM), ROOM, "in place");
+    }
+}
+
+Test(kernels, divide, .timeout = 120) { each_variant(check_divide); }
+
+/* n equal contributions average to exactly that value. */
+static void check_average(const psrti_kernels_t *k)
+{
+    for (unsigned workers = 1; workers <= 64; workers++) {
+        float value = 3.0f, total = 0;
+        for (unsigned w = 0; w < workers; w++)
+            k->f32.add(&total, &total, &value, 1);
+        k->f32.divide(&total, &total, workers, 1);
+        cr_assert_eq(total, 3.0f, "%s: average of %u", k->name, workers);
+    }
+}
+
+Test(kernels, average_of_equal_values) { each_variant(check_average); }
+
+/* ---- copy ------------------------------------------------------------------------------------ */
+
+#define PAGE 4096
+
+static unsigned char byte_of(uint64_t i, uint64_t seed)
+{
+    return (unsigned char)psrti_mix64(i + (seed << 32));
+}
+
+static void check_copy_at(const psrti_kernels_t *k, unsigned char *dst, const unsigned char *src,
+                          uint64_t n, uint64_t to, uint64_t from, uint64_t room)
+{
+    for (uint64_t i = 0; i < room; i++)
+        dst[i] = byte_of(i, 2);
+    k->copy(dst + to, src + from, n);
+    for (uint64_t i = 0; i < room; i++) {
+        int inside = i >= to && i < to + n;
+        unsigned char expected = inside ? byte_of(from + i - to, 1) : byte_of(i, 2);
+        cr_assert_eq(dst[i], expected, "%s copy n=%d to+%d from+%d: byte %d", k->name, (int)n,
+                     (int)to, (int)from, (int)i);
+    }
+}
+
+static void check_copy(const psrti_kernels_t *k)
+{
+    static const uint64_t large[] = { 511,  512,  1023, 2047,      2048,       2049,
+                                      2303, 2304, 4095, 4096 + 31, 8192 + 255, 3 * PAGE };
+    const uint64_t room = 4 * PAGE;
+    unsigned char *dst = aligned_alloc(PAGE, room), *src = aligned_alloc(PAGE, room);
+    cr_assert(dst && src);
+    for (uint64_t i = 0; i < room; i++)
+        src[i] = byte_of(i, 1);
+    for (uint64_t n = 0; n <= MAX_N; n++)
+        for (uint64_t shift = 0; shift < MAX_SHIFT; shift++)
+            check_copy_at(k, dst, src, n, shift, 3 * shift % 8, MAX_N + MAX_SHIFT + 64);
+    for (size_t i = 0; i < PSRTI_COUNT(large); i++)
+        for (uint64_t to = 0; to < 36; to += 5)
+            for (uint64_t from = 0; from < 36; from += 7)
+                check_copy_at(k, dst, src, large[i], to, from, room);
+    free(dst);
+    free(src);
+}
+
+Test(kernels, copy, .timeout = 120) { each_variant(check_copy); }
+
+static void check_nothing(const psrti_kernels_t *k)
+{
+    k->copy(NULL, NULL, 0);
+    k->f32.add(NULL, NULL, NULL, 0);
+    k->f64.add(NULL, NULL, NULL, 0);
+    k->f32.divide(NULL, NULL, 2, 0);
+    k->f64.divide(NULL, NULL, 2, 0);
+    cr_assert_str_not_empty(k->name);
+}
+
+Test(kernels, nothing_to_do) { each_variant(check_nothing); }
+
+/* ---- selection and public entries ------------------------------------------------------------ */
+
+Test(kernels, best_first)
+{
+    const psrti_kernels_t *const *all = psrti_kernels_all(), *k = NULL;
+    size_t count = 0;
+    for (; all[count]; count++)
+        if (count) cr_assert_lt(all[count]->score, all[count - 1]->score);
+    cr_assert_str_eq(all[count - 1]->name, "scalar");
+
+    for (int hidden = 0; hidden < 2; hidden++) {
+        hide_avx2 = hidden;
+        const char *best = psrti_cpu_has_avx2() ? "avx2" : "scalar";
+        cr_assert_eq(psrti_kernels_select(NULL, &k), PSRT_OK);
+        cr_assert_str_eq(k->name, best);
+        cr_assert_eq(psrti_kernels_select("", &k), PSRT_OK);
+        cr_assert_str_eq(k->name, best);
+    }
+}
+
+Test(kernels, select_by_name)
+{
+    const psrti_kernels_t *k = NULL;
+    cr_assert_eq(psrti_kernels_select("scalar", &k), PSRT_OK);
+    cr_assert_str_eq(k->name, "scalar");
+
+    k = NULL;
+    cr_assert_eq(psrti_kernels_select("scaler", &k), PSRT_ERR_INVALID);
+    cr_assert_null(k);
+    cr_assert(strstr(psrt_last_error(), "\"scaler\""), "%s", psrt_last_error());
+    cr_assert(strstr(psrt_last_error(), "\"scalar\"?"), "%s", psrt_last_error());
+    cr_assert_eq(psrti_kernels_select("quantum-computer", &k), PSRT_ERR_INVALID);
+    cr_assert_null(strstr(psrt_last_error(), "did you mean"));
+}
+
+#if defined(__x86_64__)
+Test(kernels, unsupported_variant)
+{
+    const psrti_kernels_t *k = NULL;
+    hide_avx2 = 1;
+    cr_assert_eq(psrti_kernels_select("avx2", &k), PSRT_ERR_INVALID);
+    cr_assert_null(k);
+    cr_assert(strstr(psrt_last_error(), "avx2"), "%s", psrt_last_error());
+}
+#endif
+
+Test(kernels, public_entries)
+{
+    float a[1000], b[1000];
+    for (int i = 0; i < 1000; i++)
+        b[i] = 0.5f + (float)i, a[i] = -1;
+    psrt_kernel_copy(a, b, sizeof a);
+    for (int i = 0; i < 1000; i++)
+        cr_assert_eq(a[i], 0.5f + (float)i);
+    psrt_kernel_add_f32(a, b, 999);
+    for (int i = 0; i < 1000; i++)
+        cr_assert_eq(a[i], i < 999 ? 1 + 2 * (float)i : 999.5f);
+}

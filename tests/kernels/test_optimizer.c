@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/optimizer.h"
+
+#include <stdlib.h>
+
+#include "kernels/awkward.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/golden/golden.h"
+#include "support/test.h"
+
+#define MAX_N 257
+#define MAX_SHIFT 8
+#define ROOM (MAX_N + MAX_SHIFT)
+
+/* Linked in place of kernels/cpu/features.c: the tests run both variants. */
+static int hide_avx2;
+int psrti_cpu_has_avx2(void)
+{
+#if defined(__x86_64__)
+    return !hide_avx2 && __builtin_cpu_supports("avx2");
+#else
+    return 0;
+#endif
+}
+
+static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64 };
+
+static void *at(psrt_dtype_t dtype, const void *array, uint64_t i)
+{
+    return (char *)array + i * (dtype == PSRT_F32 ? sizeof(float) : sizeof(double));
+}
+
+static void apply(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const psrt_apply_t *block)
+{
+    if (dtype == PSRT_F32)
+        opt->ops->apply_f32(block);
+    else
+        opt->ops->apply_f64(block);
+}
+
+static psrti_optimizer_t parsed(const char *text)
+{
+    psrti_optimizer_t opt;
+    cr_assert_eq(psrti_optimizer_parse(text, &opt), PSRT_OK, "%s: %s", text, psrt_last_error());
+    return opt;
+}
+
+/* ---- golden vectors -------------------------------------------------------------------------- */
+
+static void near(const char *what, const char *optimizer, double got, double expected, double scale,
+                 double tolerance)
+{
+    cr_assert(fabs(got - expected) <= tolerance * fmax(fabs(expected), scale),
+              "%s of %s is %.17g, expected %.17g", what, optimizer, got, expected);
+}
+
+/* Values alternate between two buffers, as on a server. */
+static void check_golden(const struct golden *g, psrt_dtype_t dtype, double tolerance)
+{
+    psrti_optimizer_t opt = parsed(g->optimizer);
+    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS], state[2][GOLDEN_ELEMENTS] = { 0 };
+    cr_assert_eq(opt.num_states, g->num_states);
+    for (int i = 0; i < GOLDEN_ELEMENTS; i++)
+        put(dtype, value[0], (uint64_t)i, golden_initial[i]);
+    for (int step = 0; step < GOLDEN_STEPS; step++) {
+        const double *in = value[step % 2];
+        double *out = value[(step + 1) % 2];
+        psrt_apply_t block = { GOLDEN_ELEMENTS,   grad, in, out, { state[0], state[1] }, opt.params,
+                               (uint64_t)step + 1 };
+        for (int i = 0; i < GOLDEN_ELEMENTS; i++)
+            put(dtype, grad, (uint64_t)i, golden_grads[step][i]);
+        apply(&opt, dtype, &block);
+        for (int i = 0; i < GOLDEN_ELEMENTS; i++)
+            near("value", g->optimizer, get(dtype, out, (uint64_t)i), g->values[step][i], 0.5,
+                 tolerance);
+    }
+    for (int s = 0; s < g->num_states; s++)
+        for (int i = 0; i < GOLDEN_ELEMENTS; i++)
+            near("state", g->optimizer, get(dtype, state[s], (uint64_t)i), g->state[s][i], 0,
+                 10 * tolerance);
+}
+
+Test(optimizer, golden_vectors)
+{
+    for (hide_avx2 = 0; hide_avx2 < 2; hide_avx2++) {
+        for (size_t i = 0; i < PSRTI_COUNT(golden); i++) {
+            check_golden(&golden[i], PSRT_F64, 1e-12);
+            check_golden(&golden[i], PSRT_F32, 1e-6);
+        }
+    }
+}
+
+Test(optimizer, every_one_has_golden_vectors)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        int found = 0;
+        for (size_t i = 0; i < PSRTI_COUNT(golden); i++)
+            found |= parsed(golden[i].optimizer).ops == *ops;
+        cr_assert(found, "%s is not in make_golden.py", (*ops)->name);
+    }
+}
+
+/* Bias correction at large t: 1 - beta^t by expm1 and log. */
+Test(optimizer, adam_after_many_steps)
+{
+    static const uint64_t steps[] = { 1, 2, 3, 10, 999, 1000, 65537, 10000000, UINT64_C(1) << 40 };
+    psrti_optimizer_t opt = parsed("adam:lr=0.5,beta1=0.9,beta2=0.999,eps=1e-8");
+    for (size_t i = 0; i < PSRTI_COUNT(steps); i++) {
+        double grad = 0.3, value = 0, m1 = 0.2, m2 = 0.07, t = (double)steps[i];
+        psrt_apply_t block = { 1, &grad, &value, &value, { &m1, &m2 }, opt.params, steps[i] };
+        double m1_hat = (0.9 * m1 + 0.1 * grad) / -expm1(t * log(0.9));
+        double m2_hat = (0.999 * m2 + 0.001 * grad * grad) / -expm1(t * log(0.999));
+        apply(&opt, PSRT_F64, &block);
+        near("value", "adam", value, -0.5 * m1_hat / (sqrt(m2_hat) + 1e-8), 0, 1e-11);
+    }
+}
+
+/* ---- variants, lengths, alignment ------------------------------------------------------------ */
+
+typedef struct arrays {
+    double grad[ROOM], value[ROOM], state[2][ROOM];
+} arrays_t;
+
+static void fill(arrays_t *a, psrt_dtype_t dtype)
+{
+    put_awkward(dtype, a->grad, ROOM, 1);
+    put_awkward(dtype, a->value, ROOM, 2);
+    put_awkward(dtype, a->state[0], ROOM, 3);
+    put_awkward(dtype, a->state[1], ROOM, 4);
+}
+
+static psrt_apply_t block_at(const psrti_optimizer_t *opt, psrt_dtype_t dtype, arrays_t *a,
+                             void *out, uint64_t first, uint64_t n)
+{
+    psrt_apply_t block = { n,
+                           at(dtype, a->grad, first),
+                           at(dtype, a->value, first),
+                           out,
+                           { at(dtype, a->state[0], first), at(dtype, a->state[1], first) },
+                           opt->params,
+                           5 };
+    return block;
+}
+
+static void same(psrt_dtype_t dtype, const void *got, const void *expected, const char *what,
+                 const char *optimizer, uint64_t n, uint64_t first)
+{
+    uint64_t i = first_difference(dtype, got, expected, ROOM);
+    cr_assert_eq(i, ROOM, "%s: %s of n=%d start=%d differs at %d", optimizer, what, (int)n,
+                 (int)first, (int)i);
+}
+
+/* A whole range against each of its elements alone with the baseline, in place and not. */
+static void check_range(const char *text, psrt_dtype_t dtype, uint64_t n, uint64_t first)
+{
+    static arrays_t expected, got;
+    static double out[ROOM];
+    psrti_optimizer_t opt = parsed(text);
+    fill(&expected, dtype);
+    hide_avx2 = 1;
+    for (uint64_t i = first; i < first + n; i++) {
+        psrt_apply_t one = block_at(&opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
+        apply(&opt, dtype, &one);
+    }
+    for (int run = 0; run < 4; run++) {
+        int in_place = run / 2;
+        hide_avx2 = run % 2;
+        fill(&got, dtype);
+        put_awkward(dtype, out, ROOM, 2);
+        void *dst = in_place ? (void *)got.value : out;
+        psrt_apply_t all = block_at(&opt, dtype, &got, at(dtype, dst, first), first, n);
+        apply(&opt, dtype, &all);
+        same(dtype, dst, expected.value, "value", text, n, first);
+        same(dtype, got.state[0], expected.state[0], "state 0", text, n, first);
+        same(dtype, got.state[1], expected.state[1], "state 1", text, n, first);
+        put_awkward(dtype, out, ROOM, 1);
+        same(dtype, got.grad, out, "gradient", text, n, first);
+    }
+}
+
+static void check_ranges(const char *text)
+{
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+        for (uint64_t n = 0; n <= MAX_N; n++)
+            for (uint64_t first = 0; first < MAX_SHIFT; first++)
+                check_range(text, dtypes[t], n, first);
+}
+
+Test(optimizer, sgd_same_bits, .timeout = 120)
+{
+    check_ranges("sgd:lr=0.3");
+    check_ranges("sgd:lr=0.3,weight_decay=0.01");
+}
+
+Test(optimizer, momentum_same_bits, .timeout = 120)
+{
+    check_ranges("momentum:lr=0.3");
+    check_ranges("momentum:lr=0.3,weight_decay=0.01");
+}
+
+Test(optimizer, adam_same_bits, .timeout = 120)
+{
+    check_ranges("adam:lr=0.3");
+    check_ranges("adam:lr=0.3,weight_decay=0.01");
+}
+
+/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
+Test(optimizer, infinite_value)
+{
+    float grad = 1, value = INFINITY, state[2] = { 0 };
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        psrti_optimizer_t opt = parsed((*ops)->name);
+        psrt_apply_t block = { 1, &grad, &value, &value, { &state[0], &state[1] }, opt.params, 1 };
+        opt.ops->apply_f32(&block);
+        cr_assert_eq(value, INFINITY, "%s", opt.ops->name);
+    }
+}
+
+/* ---- names and hyper-parameters -------------------------------------------------------------- */
+
+Test(optimizer, table_is_well_formed)
+{
+    for (const psrt_optimizer_ops_t *const *p = psrti_optimizer_all(); *p; p++) {
+        const psrt_optimizer_ops_t *ops = *p;
+        cr_assert_eq(ops->size, sizeof *ops);
+        cr_assert(ops->name && ops->doc && ops->apply_f32 && ops->apply_f64);
+        cr_assert(ops->num_params >= 0 && ops->num_params <= PSRT_OPTIMIZER_MAX_PARAMS);
+        cr_assert(ops->num_states >= 0 && ops->num_states <= PSRT_OPTIMIZER_MAX_STATES);
+        for (int i = 0; i < ops->num_params; i++)
+            cr_assert_not_null(ops->param_names[i], "%s parameter %d", ops->name, i);
+        for (int i = 0; i < ops->num_states; i++)
+            cr_assert_not_null(ops->state_names[i], "%s state %d", ops->name, i);
+        if (ops->check) cr_assert_null(ops->check(ops->param_defaults), "%s defaults", ops->name);
+    }
+}
+
+static void check_format(const char *text, const char *canonical)
+{
+    char buf[256];
+    psrti_optimizer_t opt = parsed(text), again;
+    cr_assert_eq(psrti_optimizer_format(&opt, buf, sizeof buf), PSRT_OK);
+    cr_assert_str_eq(buf, canonical);
+    again = parsed(buf);
+    cr_assert_eq(again.ops, opt.ops);
+    cr_assert_arr_eq(again.params, opt.params, sizeof opt.params);
+    cr_assert_neq(psrti_optimizer_format(&opt, buf, strlen(canonical)), PSRT_OK);
+}
+
+Test(optimizer, canonical_text)
+{
+    check_format("none", "none");
+    check_format("sgd", "sgd:lr=0.01,weight_decay=0");
+    check_format("momentum", "momentum:lr=0.01,momentum=0.9,weight_decay=0");
+    check_format("adam", "adam:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0");
+    check_format("adam:weight_decay=5e-2,lr=3",
+                 "adam:lr=3,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.05");
+    check_format("sgd:lr=0.30000000000000004", "sgd:lr=0.30000000000000004,weight_decay=0");
+}
+
+Test(optimizer, none)
+{
+    psrti_optimizer_t opt;
+    memset(&opt, 0xff, sizeof opt);
+    cr_assert_eq(psrti_optimizer_parse(NULL, &opt), PSRT_OK);
+    cr_assert_null(opt.ops);
+    cr_assert_eq(opt.num_states, 0);
+    cr_assert_eq(psrti_optimizer_parse("none:lr=1", &opt), PSRT_ERR_INVALID);
+}
+
+Test(optimizer, bad_text_names_what_is_wrong)
+{
+    static const char *const bad[][2] = {
+        { "adma", "\"adam\"?" },
+        { "momentun:lr=1", "\"momentum\"?" },
+        { "non", "\"none\"?" },
+        { "", "optimizer" },
+        { "adam:beta_1=0.9", "\"beta1\"?" },
+        { "sgd:momentum=0.9", "momentum" },
+        { "sgd:lr=abc", "abc" },
+        { "sgd:lr=-1", "lr" },
+        { "sgd:weight_decay=-0.1", "weight_decay" },
+        { "momentum:momentum=1", "momentum must" },
+        { "momentum:momentum=-0.5", "momentum must" },
+        { "adam:beta1=1", "beta1 must" },
+        { "adam:beta2=-0.1", "beta2 must" },
+        { "adam:eps=0", "eps must" },
+        { "adam:lr=nan", "lr" },
+        { "adam:lr=inf", "lr" },
+    };
+    for (size_t i = 0; i < PSRTI_COUNT(bad); i++) {
+        psrti_optimizer_t opt, before;
+        memset(&opt, 0x5a, sizeof opt);
+        memset(&before, 0x5a, sizeof before);
+        cr_assert_eq(psrti_optimizer_parse(bad[i][0], &opt), PSRT_ERR_INVALID, "%s", bad[i][0]);
+        cr_assert(strstr(psrt_last_error(), bad[i][1]), "%s: %s", bad[i][0], psrt_last_error());
+        cr_assert_arr_eq(&opt, &before, sizeof opt, "%s changed the output", bad[i][0]);
+    }
+}
