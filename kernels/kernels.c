@@ -20,9 +20,9 @@ const psrti_kernels_t *const *psrti_kernels_all(void) { return variants; }
 static const psrti_kernels_t *best(void)
 {
     size_t i = 0;
-    while (!variants[i]->supported())
-        i++; /* the scalar one ends the search */
-    return variants[i];
+    while (i < PSRTI_COUNT(variants) - 2 && !variants[i]->supported())
+        i++;
+    return variants[i]; /* at last the scalar one */
 }
 
 psrt_status_t psrti_kernels_select(const char *name, const psrti_kernels_t **kernels_p)

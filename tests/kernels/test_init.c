@@ -119,11 +119,12 @@ Test(init, normal_is_normal)
 static void check_pieces(const char *spec, psrt_dtype_t dtype, uint64_t start)
 {
     size_t size = dtype == PSRT_F32 ? sizeof(float) : sizeof(double);
-    char *whole = values_of(spec, "table", dtype, start), *pieces = malloc(N * sizeof(double));
+    char *whole = values_of(spec, "table", dtype, start), *pieces = malloc(N * size);
     psrti_init_t *init = parsed_for(spec, "table", 2, shape2);
     uint64_t first = 0, round = 0;
     while (first < N) {
-        uint64_t n = PSRTI_MIN(psrti_mix64(round++) % 23, N - first);
+        uint64_t n = psrti_mix64(round++) % 23;
+        if (n > N - first) n = N - first;
         psrti_init_fill(init, dtype, pieces + first * size, start + first, n);
         first += n;
     }
@@ -176,12 +177,16 @@ Test(init, uniform_values_are_fixed)
     uint32_t counter32[4] = { 5, 1, 0, 4 }, counter64[4] = { 5, 1, 0, 2 };
     psrti_philox4x32(counter32, k, word);
     psrti_init_fill(init, PSRT_F32, f, 4 * ((UINT64_C(1) << 32) + 5), 4);
-    for (int i = 0; i < 4; i++)
-        cr_assert_eq(f[i], (float)(word[i] / 256) / 16777216.0f);
+    for (int i = 0; i < 4; i++) {
+        uint32_t top24 = word[i] / 256;
+        cr_assert_eq(f[i], (float)top24 / 16777216.0f);
+    }
     psrti_philox4x32(counter64, k, word);
     psrti_init_fill(init, PSRT_F64, d, 2 * ((UINT64_C(1) << 32) + 5), 2);
-    for (int i = 0; i < 2; i++)
-        cr_assert_eq(d[i], (word[2 * i + 1] * 2097152.0 + word[2 * i] / 2048) / 9007199254740992.0);
+    for (int i = 0; i < 2; i++) {
+        uint32_t top21 = word[2 * i] / 2048;
+        cr_assert_eq(d[i], (word[2 * i + 1] * 2097152.0 + top21) / 9007199254740992.0);
+    }
     psrti_init_destroy(init);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/optimizer.h"
 
-#include <stdlib.h>
+#include <locale.h>
 
 #include "kernels/awkward.h"
 #include "kernels/cpu/cpu.h"
@@ -255,6 +255,19 @@ Test(optimizer, canonical_text)
     check_format("adam:weight_decay=5e-2,lr=3",
                  "adam:lr=3,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.05");
     check_format("sgd:lr=0.30000000000000004", "sgd:lr=0.30000000000000004,weight_decay=0");
+}
+
+/* Another process reads the text, perhaps in another locale. */
+Test(optimizer, text_does_not_depend_on_the_locale)
+{
+    static const char *const comma[] = { "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE" };
+    size_t i = 0;
+    while (i < PSRTI_COUNT(comma) && !setlocale(LC_ALL, comma[i]))
+        i++;
+    if (i == PSRTI_COUNT(comma)) cr_skip_test("no locale with a decimal comma is installed");
+    cr_assert_eq(localeconv()->decimal_point[0], ',');
+    check_format("sgd:lr=0.5", "sgd:lr=0.5,weight_decay=0");
+    cr_assert_eq(localeconv()->decimal_point[0], ',', "the host's locale is as before");
 }
 
 Test(optimizer, none)
