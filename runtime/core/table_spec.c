@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/core/table_spec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/spec.h"
+#include "base/util.h"
+#include "kernels/kernels.h"
+#include "kernels/optimizer.h"
+
+#define MAX_BYTES (1ull << 62) /* so that offsets and sums of sizes cannot overflow */
+
+static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
+{
+    if (p->ndim < 1 || p->ndim > PSRT_MAX_DIMS)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: ndim is %d, must be 1 to %d", spec->name,
+                          p->ndim, PSRT_MAX_DIMS);
+    uint64_t n = psrt_dtype_size(spec->value_dtype);
+    for (int i = 0; i < p->ndim; i++) {
+        if (p->shape[i] == 0)
+            return psrti_fail(PSRT_ERR_INVALID, "table %s: shape[%d] is 0, a table has elements",
+                              spec->name, i);
+        if (!psrti_mul_u64(n, p->shape[i], &n) || n > MAX_BYTES)
+            return psrti_fail(PSRT_ERR_INVALID, "table %s: the shape has more than 2^62 bytes",
+                              spec->name);
+        spec->shape[i] = p->shape[i];
+    }
+    spec->ndim = p->ndim;
+    spec->elements = n / psrt_dtype_size(spec->value_dtype);
+    return PSRT_OK;
+}
+
+static psrt_status_t set_dtype(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
+{
+    psrt_dtype_t dtype = p->dtype == PSRT_DTYPE_NONE ? PSRT_F32 : p->dtype;
+    if (dtype != PSRT_F32 && dtype != PSRT_F64)
+        return psrti_fail(psrt_dtype_size(dtype) ? PSRT_ERR_UNSUPPORTED : PSRT_ERR_INVALID,
+                          "table %s: dtype %s (%d) is not one of f32, f64", spec->name,
+                          psrt_dtype_name(dtype), (int)dtype);
+    spec->value_dtype = spec->grad_dtype = spec->acc_dtype = dtype;
+    return PSRT_OK;
+}
+
+static psrt_status_t set_init(const char *init, psrti_table_spec_t *spec)
+{
+    psrti_init_t *parsed;
+    if (!init) init = "zeros";
+    psrt_status_t rc = psrti_init_parse(init, spec->name, spec->ndim, spec->shape, &parsed);
+    if (rc) return rc;
+    psrti_init_destroy(parsed);
+    if (strlen(init) >= sizeof spec->init)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: the text of init is too long", spec->name);
+    strcpy(spec->init, init);
+    return PSRT_OK;
+}
+
+static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
+{
+    static const char *const names[] = { "sync", "async", "ssp" };
+    psrti_spec_t s;
+    psrt_status_t rc = psrti_spec_parse("consistency", text ? text : "sync", &s);
+    if (rc) return rc;
+    size_t i = 0;
+    while (i < PSRTI_COUNT(names) && strcmp(s.name, names[i]) != 0) i++;
+    if (i == PSRTI_COUNT(names)) {
+        const char *near = psrti_nearest(s.name, names, PSRTI_COUNT(names));
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: consistency %s is not sync, async or ssp:s%s%s",
+                          spec->name, s.name, near ? "; did you mean " : "", near ? near : "");
+    }
+    spec->consistency = (psrti_consistency_t)i;
+    spec->staleness = 0;
+    if (spec->consistency != PSRTI_SSP && s.count == 0) return PSRT_OK;
+    int64_t n;
+    if (spec->consistency == PSRTI_SSP && s.count == 1 && s.entry[0].key[0] == '\0' &&
+        psrti_parse_i64(s.entry[0].value, 0, 1000000, &n) == PSRT_OK) {
+        spec->staleness = (uint32_t)n;
+        return PSRT_OK;
+    }
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "table %s: consistency \"%s\": write sync, async, or ssp:s with s from 0 to "
+                      "1000000", spec->name, text);
+}
+
+static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
+{
+    const char *r = p->reduce ? p->reduce : "average";
+    if (strcmp(r, "average") != 0 && strcmp(r, "sum") != 0)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: reduce \"%s\" is not average or sum",
+                          spec->name, r);
+    spec->average = strcmp(r, "average") == 0;
+    spec->deterministic = p->deterministic != 0;
+    if (spec->deterministic && spec->consistency != PSRTI_SYNC)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: deterministic needs consistency sync",
+                          spec->name);
+    return PSRT_OK;
+}
+
+static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
+{
+    psrti_optimizer_t opt;
+    psrt_status_t rc = psrti_optimizer_parse(text, &opt);
+    if (!rc) rc = psrti_optimizer_format(&opt, spec->optimizer, sizeof spec->optimizer);
+    return rc;
+}
+
+psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t *params,
+                                    psrti_table_spec_t *spec)
+{
+    if (!name || !*name || strlen(name) > PSRTI_NAME_MAX)
+        return psrti_fail(PSRT_ERR_INVALID, "a table's name has 1 to %d bytes", PSRTI_NAME_MAX);
+    if (!params || params->size != sizeof *params)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: params must start as PSRT_DENSE_PARAMS_INIT", name);
+    psrti_table_spec_t s = { .ndim = 0 };
+    strcpy(s.name, name);
+    psrt_status_t rc = set_dtype(params, &s);
+    if (!rc) rc = set_shape(params, &s);
+    if (!rc) rc = set_init(params->init, &s);
+    if (!rc) rc = set_optimizer(params->optimizer, &s);
+    if (!rc) rc = set_consistency(params->consistency, &s);
+    if (!rc) rc = set_reduce(params, &s);
+    if (!rc) *spec = s;
+    return rc;
+}
+
+/* ---- comparing --------------------------------------------------------------------------------- */
+
+static void shape_text(const psrti_table_spec_t *s, char *buf, size_t size)
+{
+    size_t pos = 0;
+    psrti_append(buf, size, &pos, "[");
+    for (int i = 0; i < s->ndim; i++)
+        psrti_append(buf, size, &pos, "%s%" PRIu64, i ? "," : "", s->shape[i]);
+    psrti_append(buf, size, &pos, "]");
+}
+
+static void consistency_text(const psrti_table_spec_t *s, char *buf, size_t size)
+{
+    if (s->consistency == PSRTI_SSP) snprintf(buf, size, "ssp:%u", s->staleness);
+    else snprintf(buf, size, "%s", s->consistency == PSRTI_SYNC ? "sync" : "async");
+}
+
+psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *a_who,
+                                       const psrti_table_spec_t *b, const char *b_who, char *why,
+                                       size_t why_size)
+{
+    char ta[sizeof a->optimizer], tb[sizeof b->optimizer];
+    const char *field = NULL;
+#define DIFFERS(name, cond, fill_a, fill_b)                                                        \
+    if (!field && (cond)) {                                                                        \
+        field = name;                                                                              \
+        fill_a;                                                                                    \
+        fill_b;                                                                                    \
+    }
+    DIFFERS("dtype", a->value_dtype != b->value_dtype,
+            snprintf(ta, sizeof ta, "%s", psrt_dtype_name(a->value_dtype)),
+            snprintf(tb, sizeof tb, "%s", psrt_dtype_name(b->value_dtype)))
+    DIFFERS("shape", a->ndim != b->ndim || memcmp(a->shape, b->shape, sizeof a->shape) != 0,
+            shape_text(a, ta, sizeof ta), shape_text(b, tb, sizeof tb))
+    DIFFERS("init", strcmp(a->init, b->init) != 0, snprintf(ta, sizeof ta, "%s", a->init),
+            snprintf(tb, sizeof tb, "%s", b->init))
+    DIFFERS("optimizer", strcmp(a->optimizer, b->optimizer) != 0, strcpy(ta, a->optimizer),
+            strcpy(tb, b->optimizer))
+    DIFFERS("consistency", a->consistency != b->consistency || a->staleness != b->staleness,
+            consistency_text(a, ta, sizeof ta), consistency_text(b, tb, sizeof tb))
+    DIFFERS("reduce", a->average != b->average, strcpy(ta, a->average ? "average" : "sum"),
+            strcpy(tb, b->average ? "average" : "sum"))
+    DIFFERS("deterministic", a->deterministic != b->deterministic,
+            strcpy(ta, a->deterministic ? "1" : "0"), strcpy(tb, b->deterministic ? "1" : "0"))
+#undef DIFFERS
+    if (!field) return PSRT_OK;
+    snprintf(why, why_size, "table %s: %s is %s on %s, but %s on %s", a->name, field, ta, a_who, tb,
+             b_who);
+    return PSRT_ERR_MISMATCH;
+}
+
+psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
+{
+    char consistency[32];
+    if (memchr(s->name, 0, sizeof s->name) == NULL || memchr(s->init, 0, sizeof s->init) == NULL ||
+        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP)
+        return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
+    consistency_text(s, consistency, sizeof consistency);
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    p.dtype = s->value_dtype;
+    p.ndim = s->ndim;
+    memcpy(p.shape, s->shape, sizeof p.shape);
+    p.init = s->init;
+    p.optimizer = s->optimizer;
+    p.consistency = consistency;
+    p.reduce = s->average ? "average" : "sum";
+    p.deterministic = s->deterministic;
+    psrti_table_spec_t made;
+    psrt_status_t rc = psrti_table_spec_make(s->name, &p, &made);
+    if (rc) return rc;
+    if (made.elements != s->elements || s->grad_dtype != made.grad_dtype ||
+        s->acc_dtype != made.acc_dtype)
+        return psrti_fail(PSRT_ERR_PROTOCOL, "table %s: malformed specification", s->name);
+    return PSRT_OK;
+}

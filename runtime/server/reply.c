@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes back to workers: acknowledgements, values, and pulls that wait for a version. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "runtime/server/shard_int.h"
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
+
+static uint64_t block_bytes(const psrti_slice_t *slice)
+{
+    return slice->len * slice->table->elem;
+}
+
+psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice)
+{
+    psrti_stable_t *t = slice->table;
+    int full = slice->len == PSRTI_SLICE_ELEMS;
+    psrti_block_t *b = full ? t->free_blocks : NULL;
+    if (b) {
+        t->free_blocks = b->next;
+    } else {
+        b = calloc(1, sizeof *b);
+        if (!b) return NULL;
+        b->data = s->env.alloc(s->env.arg, block_bytes(slice));
+        if (!b->data) {
+            free(b);
+            return NULL;
+        }
+    }
+    b->slice = slice;
+    b->pins = 0;
+    s->counts.blocks++;
+    return b;
+}
+
+void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block)
+{
+    psrti_slice_t *slice = block->slice;
+    s->counts.blocks--;
+    if (slice->len == PSRTI_SLICE_ELEMS) {
+        block->next = slice->table->free_blocks;
+        slice->table->free_blocks = block;
+        return;
+    }
+    s->env.free(s->env.arg, block->data);
+    free(block);
+}
+
+static void tx_done(psrt_tx_t *tx, psrt_status_t status)
+{
+    (void)status; /* a lost reply is asked for again by its worker */
+    psrti_stx_t *stx = PSRTI_CONTAINER_OF(tx, psrti_stx_t, tx);
+    psrti_shard_t *s = stx->shard;
+    psrti_block_t *b = stx->block;
+    if (--b->pins == 0 && b->slice->cur != b) psrti_block_drop(s, b);
+    stx->next = s->free_tx;
+    s->free_tx = stx;
+}
+
+static psrti_stx_t *tx_new(psrti_shard_t *s, psrti_block_t *block)
+{
+    psrti_stx_t *stx = s->free_tx;
+    if (stx) s->free_tx = stx->next;
+    else stx = calloc(1, sizeof *stx);
+    if (!stx) return NULL;
+    stx->tx.done = tx_done;
+    stx->shard = s;
+    stx->block = block;
+    block->pins++;
+    return stx;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------- */
+
+static psrt_status_t send_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                                psrt_hdr_t *hdr)
+{
+    psrti_block_t *b = slice->cur;
+    psrti_stx_t *stx = tx_new(s, b);
+    if (!stx) return PSRT_ERR_AGAIN;
+    hdr->step = slice->version;
+    hdr->term = s->view->vshards[slice->vshard].term;
+    const char *from = (const char *)b->data + (hdr->offset - slice->first) * slice->table->elem;
+    psrt_status_t st = s->env.send(s->env.arg, peer->link, hdr, from,
+                                   hdr->length * slice->table->elem, &stx->tx);
+    if (st != PSRT_IN_PROGRESS) tx_done(&stx->tx, st);
+    return st;
+}
+
+static psrt_status_t send_now(psrti_shard_t *s, psrti_peer_t *peer, psrt_hdr_t *hdr,
+                              psrti_slice_t *slice)
+{
+    if (slice) return send_value(s, peer, slice, hdr);
+    return s->env.send(s->env.arg, peer->link, hdr, NULL, 0, NULL);
+}
+
+/* Sends, or keeps the header until the link is writable. Order within a peer is kept. */
+static void reply(psrti_shard_t *s, psrti_peer_t *peer, psrt_hdr_t *hdr, psrti_slice_t *slice)
+{
+    if (psrti_list_empty(&peer->owed) && send_now(s, peer, hdr, slice) != PSRT_ERR_AGAIN) return;
+    psrti_owed_t *owed = malloc(sizeof *owed);
+    if (!owed) return; /* the worker asks again */
+    owed->hdr = *hdr;
+    owed->slice = slice;
+    psrti_list_push(&peer->owed, &owed->node);
+}
+
+void psrti_shard_link_writable(psrti_shard_t *s, psrti_peer_t *peer)
+{
+    while (!psrti_list_empty(&peer->owed)) {
+        psrti_owed_t *owed = PSRTI_LIST_ENTRY(peer->owed.next, psrti_owed_t, node);
+        if (send_now(s, peer, &owed->hdr, owed->slice) == PSRT_ERR_AGAIN) return;
+        psrti_list_remove(&owed->node);
+        free(owed);
+    }
+}
+
+void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
+                     psrt_status_t status, uint16_t flags, uint64_t version)
+{
+    psrt_hdr_t hdr = { .type = PSRTI_T_ACK, .flags = flags, .term = req->term, .seq = req->seq,
+                       .step = version, .table = req->table, .vshard = req->vshard,
+                       .offset = req->offset, .priority = req->priority,
+                       .status = (uint8_t)-status };
+    reply(s, peer, &hdr, NULL);
+}
+
+void psrti_reply_moved(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req)
+{
+    const psrti_view_vshard_t *v = &s->view->vshards[req->vshard];
+    psrt_hdr_t hdr = { .type = PSRTI_T_MOVED, .term = v->term, .seq = req->seq, .step = v->owner,
+                       .table = req->table, .vshard = req->vshard, .offset = req->offset,
+                       .priority = req->priority };
+    s->counts.moved++;
+    reply(s, peer, &hdr, NULL);
+}
+
+void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, uint64_t tag,
+                       uint64_t offset, uint64_t length, uint16_t flags, uint8_t priority)
+{
+    psrt_hdr_t hdr = { .type = PSRTI_T_VALUE, .flags = flags, .seq = tag,
+                       .dtype = (uint8_t)slice->table->spec.value_dtype,
+                       .table = slice->table->id, .vshard = slice->vshard, .offset = offset,
+                       .length = length, .priority = priority };
+    reply(s, peer, &hdr, slice);
+}
+
+void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t *ended,
+                          const psrti_peer_t *except)
+{
+    for (psrti_list_t *n = s->peers.next; n != &s->peers; n = n->next) {
+        psrti_peer_t *peer = PSRTI_LIST_ENTRY(n, psrti_peer_t, node);
+        if (peer == except || !psrti_bit_get(ended, peer->rank)) continue;
+        psrt_hdr_t hdr = { .type = PSRTI_T_ACK, .flags = PSRTI_F_APPLIED,
+                           .term = s->view->vshards[slice->vshard].term, .step = slice->version,
+                           .table = slice->table->id, .vshard = slice->vshard,
+                           .offset = slice->first };
+        reply(s, peer, &hdr, NULL);
+    }
+}
+
+/* ---- pulls that wait --------------------------------------------------------------------------- */
+
+static int is_due(const psrti_shard_t *s, const psrti_slice_t *slice, uint64_t want)
+{
+    if (!slice->ready) return 0;
+    switch (slice->table->spec.consistency) {
+    case PSRTI_SYNC:
+        return slice->version >= want;
+    case PSRTI_SSP:
+        return psrti_min_clock(s, slice->table) >= want;
+    default:
+        return 1;
+    }
+}
+
+void psrti_wait_free(psrti_wait_t *wait)
+{
+    psrti_list_remove(&wait->node);
+    psrti_list_remove(&wait->peer_node);
+    free(wait);
+}
+
+static int is_parked(const psrti_slice_t *slice, const psrti_peer_t *peer, uint64_t tag)
+{
+    for (const psrti_list_t *n = slice->waiters.next; n != &slice->waiters; n = n->next) {
+        const psrti_wait_t *w = PSRTI_LIST_ENTRY(n, const psrti_wait_t, node);
+        if (w->peer == peer && w->tag == tag) return 1;
+    }
+    return 0;
+}
+
+void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                        const psrt_hdr_t *req, uint64_t want, uint16_t flags)
+{
+    if (is_due(s, slice, want)) {
+        psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, flags,
+                          req->priority);
+        return;
+    }
+    /* Captured, but not applied yet: the worker's step may go on. */
+    if (req->type == PSRTI_T_PUSH) psrti_reply_ack(s, peer, req, PSRT_OK, 0, slice->version);
+    if (is_parked(slice, peer, req->seq)) return;
+    psrti_wait_t *w = calloc(1, sizeof *w);
+    if (!w) return; /* the worker asks again */
+    w->peer = peer;
+    w->tag = req->seq, w->want = want;
+    w->offset = req->offset, w->length = req->length;
+    w->flags = flags, w->type = req->type, w->priority = req->priority;
+    psrti_list_push(&slice->waiters, &w->node);
+    psrti_list_push(&peer->waits, &w->peer_node);
+    s->counts.parked++;
+}
+
+void psrti_wake_slice(psrti_shard_t *s, psrti_slice_t *slice)
+{
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &slice->waiters)
+    {
+        psrti_wait_t *w = PSRTI_LIST_ENTRY(n, psrti_wait_t, node);
+        if (!is_due(s, slice, w->want)) continue;
+        psrti_reply_value(s, w->peer, slice, w->tag, w->offset, w->length, w->flags, w->priority);
+        psrti_wait_free(w);
+    }
+}

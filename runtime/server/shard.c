@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, views and sessions of one owner; the gate through which every message comes in. */
+#include "runtime/server/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/server/shard_int.h"
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
+                                 const psrti_shard_env_t *env, psrti_shard_t **shard_p)
+{
+    psrti_shard_t *s = calloc(1, sizeof *s);
+    if (!s) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server shard");
+    s->owner = owner;
+    s->k = kernels;
+    s->env = *env;
+    s->scratch = aligned_alloc(64, PSRTI_APPLY_BLOCK);
+    if (!s->scratch) {
+        free(s);
+        return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server shard");
+    }
+    psrti_list_init(&s->peers);
+    *shard_p = s;
+    return PSRT_OK;
+}
+
+static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
+{
+    if (!slice) return;
+    for (int i = 0; i < 2; i++) psrti_step_free(&slice->step[i], s->nworkers);
+    for (int i = 0; i < PSRT_OPTIMIZER_MAX_STATES; i++) free(slice->state[i]);
+    if (slice->cur) psrti_block_drop(s, slice->cur);
+    free(slice->bits);
+    free(slice);
+}
+
+static void table_free(psrti_shard_t *s, psrti_stable_t *t)
+{
+    for (uint64_t i = 0; t->slice && i < t->nslices; i++) slice_free(s, t->slice[i]);
+    while (t->free_blocks) {
+        psrti_block_t *b = t->free_blocks;
+        t->free_blocks = b->next;
+        s->env.free(s->env.arg, b->data);
+        free(b);
+    }
+    psrti_init_destroy(t->init);
+    free(t->slice);
+    free(t->from_step);
+    free(t->clock);
+    free(t);
+}
+
+void psrti_shard_destroy(psrti_shard_t *s)
+{
+    if (!s) return;
+    size_t pos = 0;
+    void *v;
+    while (!psrti_list_empty(&s->peers))
+        psrti_shard_link_lost(s, PSRTI_LIST_ENTRY(s->peers.next, psrti_peer_t, node));
+    while ((v = psrti_map_next(&s->tables, &pos, NULL))) table_free(s, v);
+    for (pos = 0; (v = psrti_map_next(&s->windows, &pos, NULL));) free(v);
+    psrti_map_clear(&s->tables);
+    psrti_map_clear(&s->windows);
+    while (s->free_tx) {
+        psrti_stx_t *stx = s->free_tx;
+        s->free_tx = stx->next;
+        free(stx);
+    }
+    psrti_view_unref(s->view);
+    free(s->scratch);
+    free(s);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+static psrt_status_t slice_new(psrti_shard_t *s, psrti_stable_t *t, uint64_t index)
+{
+    psrti_slice_t *slice = calloc(1, sizeof *slice);
+    if (!slice) return PSRT_ERR_NO_MEMORY;
+    t->slice[index] = slice;
+    slice->table = t;
+    slice->index = index;
+    slice->first = psrti_slice_first(index);
+    slice->len = psrti_slice_len(t->spec.elements, index);
+    slice->vshard = psrti_slice_vshard(t->hash, index, s->view->nvshards);
+    psrti_list_init(&slice->waiters);
+    slice->cur = psrti_block_new(s, slice);
+    if (!slice->cur) return PSRT_ERR_NO_MEMORY;
+    for (int i = 0; i < t->opt.num_states; i++)
+        if (!(slice->state[i] = calloc(slice->len, t->elem))) return PSRT_ERR_NO_MEMORY;
+    if (t->spec.consistency == PSRTI_SYNC) {
+        slice->bits = calloc(4 * psrti_bit_words(s->nworkers), 8);
+        if (!slice->bits) return PSRT_ERR_NO_MEMORY;
+    }
+    slice->ready = !psrti_init_is_rank0(t->init);
+    if (slice->ready)
+        psrti_init_fill(t->init, t->spec.value_dtype, slice->cur->data, slice->first, slice->len);
+    return PSRT_OK;
+}
+
+static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
+{
+    t->elem = psrt_dtype_size(t->spec.value_dtype);
+    t->hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
+    t->nslices = psrti_slice_count(t->spec.elements);
+    t->hold_above = UINT64_MAX;
+    psrt_status_t rc = psrti_optimizer_parse(t->spec.optimizer, &t->opt);
+    if (!rc)
+        rc = psrti_init_parse(t->spec.init, t->spec.name, t->spec.ndim, t->spec.shape, &t->init);
+    if (rc) return rc;
+    t->slice = calloc(t->nslices, sizeof(void *));
+    t->from_step = calloc(s->nworkers, sizeof *t->from_step);
+    t->clock = calloc(s->nworkers, sizeof *t->clock);
+    if (!t->slice || !t->from_step || !t->clock) return PSRT_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < t->nslices && !rc; i++) {
+        uint16_t v = psrti_slice_vshard(t->hash, i, s->view->nvshards);
+        if (s->view->vshards[v].owner == s->owner) rc = slice_new(s, t, i);
+    }
+    return rc;
+}
+
+psrt_status_t psrti_shard_hold(psrti_shard_t *s, uint32_t id, const psrti_table_spec_t *spec)
+{
+    if (!s->view) return psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view", spec->name);
+    if (psrti_map_get(&s->tables, id)) return PSRT_OK; /* told again */
+    psrt_status_t rc = psrti_table_spec_check(spec);
+    if (rc) return rc;
+    psrti_stable_t *t = calloc(1, sizeof *t);
+    rc = PSRT_ERR_NO_MEMORY;
+    if (t) {
+        t->id = id;
+        t->spec = *spec;
+        rc = table_fill(s, t);
+        if (!rc) rc = psrti_map_put(&s->tables, id, t);
+    }
+    if (!rc) return PSRT_OK;
+    if (t) table_free(s, t);
+    if (rc != PSRT_ERR_NO_MEMORY) return rc; /* the last error says more */
+    return psrti_fail(rc, "table %s: the server has no memory for its part of %llu elements",
+                      spec->name, (unsigned long long)spec->elements);
+}
+
+/* ---- views ------------------------------------------------------------------------------------- */
+
+static void each_slice(psrti_shard_t *s, void (*fn)(psrti_shard_t *s, psrti_slice_t *slice))
+{
+    size_t pos = 0;
+    psrti_stable_t *t;
+    while ((t = psrti_map_next(&s->tables, &pos, NULL)))
+        for (uint64_t i = 0; i < t->nslices; i++)
+            if (t->slice[i]) fn(s, t->slice[i]);
+}
+
+static void review(psrti_shard_t *s, psrti_slice_t *slice)
+{
+    if (slice->table->spec.consistency == PSRTI_SYNC) psrti_close_steps(s, slice, NULL);
+    psrti_wake_slice(s, slice);
+}
+
+static void join_worker(psrti_shard_t *s, uint32_t joiner, size_t count, const uint32_t *table,
+                        const uint64_t *from_step)
+{
+    for (size_t i = 0; i < count; i++) {
+        psrti_stable_t *t = psrti_map_get(&s->tables, table[i]);
+        if (!t) continue;
+        t->from_step[joiner] = from_step[i];
+        t->clock[joiner] = from_step[i];
+        if (t->spec.deterministic)
+            psrti_info("table %s: worker:%u joins at step %llu, sums differ from then on",
+                       t->spec.name, joiner, (unsigned long long)from_step[i]);
+    }
+}
+
+void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, size_t count,
+                      const uint32_t *table, const uint64_t *from_step)
+{
+    if (s->view && view->number <= s->view->number) return;
+    psrti_view_unref(s->view);
+    s->view = psrti_view_ref(view);
+    s->nworkers = view->nworkers;
+    if (from_step && joiner < s->nworkers) join_worker(s, joiner, count, table, from_step);
+    size_t pos = 0;
+    psrti_stable_t *t;
+    while ((t = psrti_map_next(&s->tables, &pos, NULL))) t->hold_above = UINT64_MAX;
+    each_slice(s, review);
+}
+
+static uint64_t open_step(const psrti_shard_t *s, const psrti_stable_t *t)
+{
+    uint64_t open = 0;
+    if (t->spec.consistency != PSRTI_SYNC) {
+        for (uint32_t r = 0; r < s->nworkers; r++) open = PSRTI_MAX(open, t->clock[r]);
+        return open;
+    }
+    for (uint64_t i = 0; i < t->nslices; i++) {
+        const psrti_slice_t *slice = t->slice[i];
+        if (!slice) continue;
+        const psrti_step_t *ahead = &slice->step[(slice->version + 1) % 2];
+        uint64_t n = slice->version + (ahead->contributors || ahead->ended);
+        open = PSRTI_MAX(open, n);
+    }
+    return open;
+}
+
+void psrti_shard_prepare(psrti_shard_t *s,
+                         void (*report)(void *arg, uint32_t table, uint64_t open_step), void *arg)
+{
+    size_t pos = 0;
+    psrti_stable_t *t;
+    while ((t = psrti_map_next(&s->tables, &pos, NULL))) {
+        uint64_t open = open_step(s, t);
+        t->hold_above = open + 1;
+        report(arg, t->id, open);
+    }
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------- */
+
+psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task,
+                                  uint64_t incarnation)
+{
+    psrti_peer_t *peer = calloc(1, sizeof *peer);
+    if (!peer) return NULL;
+    peer->link = link;
+    peer->task = task;
+    peer->rank = PSRTI_TASK_RANK(task);
+    peer->incarnation = incarnation;
+    psrti_list_init(&peer->owed);
+    psrti_list_init(&peer->waits);
+    psrti_list_push(&s->peers, &peer->node);
+    return peer;
+}
+
+void psrti_shard_link_lost(psrti_shard_t *s, psrti_peer_t *peer)
+{
+    (void)s;
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &peer->waits)
+    psrti_wait_free(PSRTI_LIST_ENTRY(n, psrti_wait_t, peer_node));
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(&peer->owed))) free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
+    psrti_list_remove(&peer->node);
+    free(peer);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+/* May this peer be served? OK, or what to answer. */
+static psrt_status_t standing(const psrti_shard_t *s, const psrti_peer_t *peer)
+{
+    if (!s->view) return PSRT_ERR_AGAIN;
+    const psrti_view_worker_t *w = &s->view->workers[peer->rank];
+    if (peer->incarnation > w->incarnation) return PSRT_ERR_AGAIN; /* our view is older */
+    if (peer->incarnation < w->incarnation || !w->alive) return PSRT_ERR_FENCED;
+    return PSRT_OK;
+}
+
+/* The slice that a data frame addresses; NULL: it lies outside the table, or not here. */
+static psrti_slice_t *slice_of(const psrti_stable_t *t, const psrt_hdr_t *req)
+{
+    uint64_t i = req->offset >> PSRTI_SLICE_SHIFT;
+    if (i >= t->nslices || !t->slice[i]) return NULL;
+    psrti_slice_t *slice = t->slice[i];
+    uint64_t in = req->offset - slice->first;
+    if (slice->vshard != req->vshard || req->length == 0 || in >= slice->len ||
+        req->length > slice->len - in)
+        return NULL;
+    return slice;
+}
+
+static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *req = &msg->hdr;
+    psrti_slice_t *slice = slice_of(t, req);
+    if (!slice) return PSRT_RX_BAD;
+    if (req->type == PSRTI_T_PULL) {
+        psrti_pull_or_park(s, peer, slice, req, req->step, 0);
+        return PSRT_RX_DONE;
+    }
+    psrt_dtype_t want = req->type == PSRTI_T_INIT ? t->spec.value_dtype : t->spec.grad_dtype;
+    if (req->dtype != want || msg->len != req->length * psrt_dtype_size(want)) return PSRT_RX_BAD;
+    return psrti_push(s, peer, slice, msg);
+}
+
+psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *req = &msg->hdr;
+    if (req->type == PSRTI_T_BYE) return PSRT_RX_DONE;
+    if (req->type != PSRTI_T_PUSH && req->type != PSRTI_T_PULL && req->type != PSRTI_T_INIT &&
+        req->type != PSRTI_T_CLOCK)
+        return PSRT_RX_BAD;
+    if (s->view && (peer->rank >= s->nworkers || req->vshard >= s->view->nvshards))
+        return PSRT_RX_BAD;
+    psrt_status_t st = standing(s, peer);
+    if (st) {
+        psrti_reply_ack(s, peer, req, st, 0, 0);
+        return PSRT_RX_DONE;
+    }
+    const psrti_view_vshard_t *v = &s->view->vshards[req->vshard];
+    if (v->owner != s->owner || v->term != req->term) {
+        psrti_reply_moved(s, peer, req);
+        return PSRT_RX_DONE;
+    }
+    psrti_stable_t *t = psrti_map_get(&s->tables, req->table);
+    if (!t) { /* declared before this life of the server: its part is gone */
+        psrti_reply_ack(s, peer, req, PSRT_ERR_SHARD_LOST, 0, 0);
+        return PSRT_RX_DONE;
+    }
+    return req->type == PSRTI_T_CLOCK ? psrti_clock(s, peer, t, req) : data_msg(s, peer, t, msg);
+}
+
+/* ---- introspection ----------------------------------------------------------------------------- */
+
+void psrti_shard_counts(const psrti_shard_t *s, psrti_shard_counts_t *out)
+{
+    *out = s->counts;
+}
+
+psrt_status_t psrti_shard_peek(const psrti_shard_t *s, uint32_t table, uint64_t index,
+                               const void **values_p, uint64_t *version_p)
+{
+    const psrti_stable_t *t = psrti_map_get(&s->tables, table);
+    if (!t || index >= t->nslices || !t->slice[index]) return PSRT_ERR_NOT_FOUND;
+    *values_p = t->slice[index]->cur->data;
+    *version_p = t->slice[index]->version;
+    return PSRT_OK;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One owner's state machine: tables, slices, steps, windows. Pure: (state, event) -> (state, actions);
+ * no I/O, clock, thread or randomness; actions leave through the env table. server.c drives it with
+ * real links, tests/sim with simulated ones.
+ *
+ * Invariants
+ *  - A contribution is added once: recorded in the client's window exactly when it was added.
+ *  - A slice is published whole: readers pin a block; an apply writes in place only when nobody does.
+ *  - A sync step closes once, in order, when every member that counts for it has ended it.
+ *  - Nothing waits inside: what cannot be answered yet is parked as a header, never as payload. */
+#ifndef PSRTI_SHARD_H
+#define PSRTI_SHARD_H
+
+#include <psrt/ext/transport_v1.h>
+
+#include "kernels/kernels.h"
+#include "runtime/core/table_spec.h"
+#include "runtime/core/view.h"
+
+typedef struct psrti_shard psrti_shard_t;
+typedef struct psrti_peer psrti_peer_t; /* a worker's session with this owner */
+
+typedef struct psrti_shard_env {
+    void *arg;
+    /* As the transport's send; `link` is what psrti_shard_link_up was given. */
+    psrt_status_t (*send)(void *arg, void *link, psrt_hdr_t *hdr, const void *data, uint64_t len,
+                          psrt_tx_t *tx);
+    psrt_status_t (*map)(void *arg, psrt_msg_t *msg, const void **data_p);
+    /* Values: memory that the links carry without a copy. Zeroed or not. NULL: none left. */
+    void *(*alloc)(void *arg, uint64_t bytes);
+    void (*free)(void *arg, void *ptr);
+} psrti_shard_env_t;
+
+psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
+                                 const psrti_shard_env_t *env, psrti_shard_t **shard_p);
+/* All links must be gone (their pending sends done). NULL allowed. */
+void psrti_shard_destroy(psrti_shard_t *shard);
+
+/* A newer view (older ones are ignored). A worker that joined late counts from `from_step[i]` on
+ * `table[i]`, from step 0 on tables that are not listed (they are newer than its request). */
+void psrti_shard_view(psrti_shard_t *shard, psrti_view_t *view, uint32_t joiner, size_t count,
+                      const uint32_t *table, const uint64_t *from_step);
+
+/* Creates this owner's slices of a table. ERR_NO_MEMORY with last error: nothing remains. */
+psrt_status_t psrti_shard_hold(psrti_shard_t *shard, uint32_t id, const psrti_table_spec_t *spec);
+
+/* Before a worker joins late: closes no step above the reported ones until the next view. Calls
+ * `report` for each table. */
+void psrti_shard_prepare(psrti_shard_t *shard,
+                         void (*report)(void *arg, uint32_t table, uint64_t open_step), void *arg);
+
+psrti_peer_t *psrti_shard_link_up(psrti_shard_t *shard, void *link, uint32_t task,
+                                  uint64_t incarnation);
+void psrti_shard_link_writable(psrti_shard_t *shard, psrti_peer_t *peer);
+void psrti_shard_link_lost(psrti_shard_t *shard, psrti_peer_t *peer);
+psrt_rx_t psrti_shard_msg(psrti_shard_t *shard, psrti_peer_t *peer, psrt_msg_t *msg);
+
+typedef struct psrti_shard_counts {
+    uint64_t applied;    /* messages whose gradient was added or applied */
+    uint64_t duplicates; /* messages found in a window or by (step, worker) */
+    uint64_t late;       /* contributions to closed steps                */
+    uint64_t moved;      /* messages refused for their term              */
+    uint64_t parked;     /* pulls and push_pulls that had to wait        */
+    uint64_t steps;      /* sync steps of slices closed                  */
+    uint64_t blocks;     /* value blocks in use, all versions            */
+} psrti_shard_counts_t;
+void psrti_shard_counts(const psrti_shard_t *shard, psrti_shard_counts_t *out);
+
+/* For tests: the published values and version of a slice. ERR_NOT_FOUND. */
+psrt_status_t psrti_shard_peek(const psrti_shard_t *shard, uint32_t table, uint64_t slice,
+                               const void **values_p, uint64_t *version_p);
+
+#endif

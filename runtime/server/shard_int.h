@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What shard.c, step.c and reply.c share. */
+#ifndef PSRTI_SHARD_INT_H
+#define PSRTI_SHARD_INT_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "kernels/optimizer.h"
+#include "runtime/server/shard.h"
+#include "runtime/server/window.h"
+#include "transport/frame.h"
+
+#define PSRTI_APPLY_BLOCK 65536u /* bytes of gradient folded and applied at once: stays in L2 */
+
+/* Values of one version of a slice. */
+typedef struct psrti_block {
+    struct psrti_block *next; /* in the table's free list */
+    struct psrti_slice *slice;
+    void *data;
+    uint32_t pins; /* sends in flight that read it */
+} psrti_block_t;
+
+/* Contributions to a sync step of a slice. */
+typedef struct psrti_step {
+    void *acc;             /* sum so far; NULL: nothing yet                            */
+    void **staged;         /* deterministic: contributions ahead of their turn, by rank */
+    uint32_t next_rank;    /* deterministic: ranks below are in acc                     */
+    uint32_t contributors; /* workers with a contribution                               */
+    uint32_t ended;        /* workers that ended the step                               */
+} psrti_step_t;
+
+typedef struct psrti_slice {
+    struct psrti_stable *table;
+    uint64_t index, first, len;
+    uint16_t vshard;
+    uint8_t ready; /* values are set (rank0 tables: after INIT) */
+    psrti_block_t *cur;
+    uint64_t version; /* sync: closed steps; else: applied messages */
+    uint64_t updates; /* applies of the optimizer                   */
+    void *state[PSRT_OPTIMIZER_MAX_STATES];
+    psrti_step_t step[2];  /* step s at s % 2, for version <= s <= version + 1                     */
+    uint64_t *bits;        /* sync: 4 bitmaps of workers: contributed[0], [1], ended[0], [1]       */
+    psrti_list_t waiters;  /* psrti_wait_t */
+} psrti_slice_t;
+
+/* Table as this owner holds it. */
+typedef struct psrti_stable {
+    uint32_t id;
+    psrti_table_spec_t spec;
+    uint64_t hash;
+    size_t elem; /* bytes of one element */
+    psrti_optimizer_t opt;
+    psrti_init_t *init;
+    uint64_t nslices; /* of the whole table          */
+    psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
+    psrti_block_t *free_blocks; /* of a full slice's size     */
+    uint64_t *from_step; /* by worker: first step that it counts for */
+    uint64_t *clock;     /* by worker: steps ended (ssp)             */
+    uint64_t hold_above; /* prepare: close no step above             */
+} psrti_stable_t;
+
+/* A parked pull. */
+typedef struct psrti_wait {
+    psrti_list_t node; /* in the slice's waiters */
+    psrti_list_t peer_node;
+    psrti_peer_t *peer;
+    uint64_t tag, want, offset, length;
+    uint16_t flags;
+    uint8_t type, priority; /* of the request */
+} psrti_wait_t;
+
+/* A reply that found no room. Values are looked up when it goes out, so it pins nothing. */
+typedef struct psrti_owed {
+    psrti_list_t node;
+    psrt_hdr_t hdr;
+    psrti_slice_t *slice; /* VALUE: of this slice; else NULL */
+} psrti_owed_t;
+
+struct psrti_peer {
+    psrti_list_t node; /* in shard->peers */
+    void *link;
+    uint32_t task, rank;
+    uint64_t incarnation;
+    psrti_list_t owed, waits;
+};
+
+/* A send of a block in flight. */
+typedef struct psrti_stx {
+    psrt_tx_t tx;
+    psrti_shard_t *shard;
+    psrti_block_t *block;
+    struct psrti_stx *next; /* free list */
+} psrti_stx_t;
+
+struct psrti_shard {
+    uint32_t owner;
+    const psrti_kernels_t *k;
+    psrti_shard_env_t env;
+    psrti_view_t *view;
+    uint32_t nworkers;
+    psrti_map_t tables;  /* id -> psrti_stable_t                                   */
+    psrti_map_t windows; /* task << 16 | vshard -> psrti_window_t                  */
+    psrti_list_t peers;
+    psrti_stx_t *free_tx;
+    void *scratch; /* PSRTI_APPLY_BLOCK */
+    psrti_shard_counts_t counts;
+};
+
+/* reply.c */
+void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
+                     psrt_status_t status, uint16_t flags, uint64_t version);
+void psrti_reply_moved(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req);
+/* Value of the slice's published version; tag, offset, length as asked for. */
+void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, uint64_t tag,
+                       uint64_t offset, uint64_t length, uint16_t flags, uint8_t priority);
+/* Answers a pull or push_pull at once or parks it until version (ssp: clock) `want`. */
+void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                        const psrt_hdr_t *req, uint64_t want, uint16_t flags);
+/* Answers what became due. */
+void psrti_wake_slice(psrti_shard_t *s, psrti_slice_t *slice);
+void psrti_wait_free(psrti_wait_t *wait);
+/* Tells workers whose bit is set in `ended` that the slice has a new version, but not `except`. */
+void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t *ended,
+                          const psrti_peer_t *except);
+psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice);
+void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block);
+
+/* step.c */
+psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, psrt_msg_t *msg);
+psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *table,
+                      const psrt_hdr_t *req);
+/* Closes every step of the slice that is complete; `except` (may be NULL) is not told. */
+void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except);
+void psrti_step_free(psrti_step_t *step, uint32_t nworkers);
+uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *table);
+
+static inline size_t psrti_bit_words(uint32_t nworkers) { return (nworkers + 63) / 64; }
+static inline uint64_t *psrti_contributed(const psrti_shard_t *s, psrti_slice_t *slice,
+                                          uint64_t step)
+{
+    return slice->bits + (step % 2) * psrti_bit_words(s->nworkers);
+}
+static inline uint64_t *psrti_ended(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t step)
+{
+    return slice->bits + (2 + step % 2) * psrti_bit_words(s->nworkers);
+}
+static inline int psrti_bit_get(const uint64_t *bits, uint32_t i)
+{
+    return (int)(bits[i / 64] >> (i % 64) & 1);
+}
+static inline void psrti_bit_set(uint64_t *bits, uint32_t i) { bits[i / 64] |= 1ull << (i % 64); }
+
+#endif

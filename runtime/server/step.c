@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contributions: fold, close the step, apply. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/server/shard_int.h"
+
+static const struct psrti_kernels_of_type *kernels_of(const psrti_shard_t *s,
+                                                      const psrti_slice_t *slice)
+{
+    return slice->table->spec.acc_dtype == PSRT_F64 ? &s->k->f64 : &s->k->f32;
+}
+
+/* ---- apply ------------------------------------------------------------------------------------- */
+
+/* Gradient of elements [first, first + n) of the slice: a + b, a or b alone, divided by `divisor`.
+ * Returns where it lies: one of the inputs when nothing was to be done, else the scratch block. */
+static const void *combine(psrti_shard_t *s, const psrti_slice_t *slice, const char *a,
+                           const char *b, uint64_t n, uint32_t divisor)
+{
+    const struct psrti_kernels_of_type *k = kernels_of(s, slice);
+    const void *g = a ? a : b;
+    if (a && b) {
+        k->add(s->scratch, a, b, n);
+        g = s->scratch;
+    }
+    if (divisor > 1) {
+        k->divide(s->scratch, g, divisor, n);
+        g = s->scratch;
+    }
+    return g;
+}
+
+/* One optimizer update of elements [first, first + len) of the slice with the gradient a + b, block by
+ * block so that the sum stays in the cache. Writes in place unless a reader holds the block. */
+static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
+                           const void *a, const void *b, uint32_t divisor)
+{
+    psrti_stable_t *t = slice->table;
+    const struct psrti_kernels_of_type *k = kernels_of(s, slice);
+    psrti_block_t *in = slice->cur, *out = in;
+    if (in->pins) {
+        out = psrti_block_new(s, slice);
+        if (!out) return PSRT_ERR_NO_MEMORY;
+        if (len < slice->len) s->k->copy(out->data, in->data, slice->len * t->elem);
+    }
+    psrt_apply_t blk = { .params = t->opt.params, .t = slice->updates + 1 };
+    uint64_t step = PSRTI_APPLY_BLOCK / t->elem;
+    for (uint64_t i = 0; i < len; i += step) {
+        uint64_t off = i * t->elem, at = (first + i) * t->elem;
+        blk.n = PSRTI_MIN(step, len - i);
+        blk.grad = combine(s, slice, a ? (const char *)a + off : NULL,
+                           b ? (const char *)b + off : NULL, blk.n, divisor);
+        blk.value_in = (const char *)in->data + at;
+        blk.value_out = (char *)out->data + at;
+        for (int j = 0; j < t->opt.num_states; j++) blk.state[j] = (char *)slice->state[j] + at;
+        if (!t->opt.ops) k->add(blk.value_out, blk.value_in, blk.grad, blk.n);
+        else if (t->spec.acc_dtype == PSRT_F64) t->opt.ops->apply_f64(&blk);
+        else t->opt.ops->apply_f32(&blk);
+    }
+    slice->updates++;
+    slice->cur = out;
+    return PSRT_OK;
+}
+
+/* ---- sync steps -------------------------------------------------------------------------------- */
+
+void psrti_step_free(psrti_step_t *step, uint32_t nworkers)
+{
+    free(step->acc);
+    if (step->staged)
+        for (uint32_t r = 0; r < nworkers; r++) free(step->staged[r]);
+    free(step->staged);
+    memset(step, 0, sizeof *step);
+}
+
+static void *new_acc(const psrti_slice_t *slice)
+{
+    uint64_t bytes = slice->len * slice->table->elem;
+    return aligned_alloc(64, (bytes + 63) & ~63ull);
+}
+
+/* dst (whole slice, may be NULL: none yet) += range of g. A first whole contribution is copied, a
+ * first partial one is added to zeros. */
+static psrt_status_t add_range(psrti_shard_t *s, psrti_slice_t *slice, void **dst, const void *g,
+                               uint64_t first, uint64_t len)
+{
+    size_t elem = slice->table->elem;
+    if (!*dst) {
+        void *acc = new_acc(slice);
+        if (!acc) return PSRT_ERR_NO_MEMORY;
+        *dst = acc;
+        if (len == slice->len) {
+            s->k->copy(acc, g, len * elem);
+            return PSRT_OK;
+        }
+        memset(acc, 0, slice->len * elem);
+    }
+    char *at = (char *)*dst + first * elem;
+    kernels_of(s, slice)->add(at, at, g, len);
+    return PSRT_OK;
+}
+
+/* Does `step` count this worker: alive, and not a joiner that starts later? */
+static int counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank, uint64_t step)
+{
+    return s->view->workers[rank].alive && t->from_step[rank] <= step;
+}
+
+/* Deterministic order: everything staged for ranks that are next in line goes into acc, as long as
+ * those ranks have ended the step (a range push may still follow). */
+static psrt_status_t drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int all)
+{
+    psrti_step_t *st = &slice->step[n % 2];
+    const uint64_t *ended = psrti_ended(s, slice, n);
+    for (; st->next_rank < s->nworkers; st->next_rank++) {
+        uint32_t r = st->next_rank;
+        if (!all && counts(s, slice->table, r, n) && !psrti_bit_get(ended, r)) break;
+        if (!st->staged || !st->staged[r]) continue;
+        psrt_status_t rc = add_range(s, slice, &st->acc, st->staged[r], 0, slice->len);
+        if (rc) return rc;
+        free(st->staged[r]);
+        st->staged[r] = NULL;
+    }
+    return PSRT_OK;
+}
+
+static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank,
+                           const void *g, uint64_t first, uint64_t len)
+{
+    if (!st->staged) st->staged = calloc(s->nworkers, sizeof *st->staged);
+    if (!st->staged) return PSRT_ERR_NO_MEMORY;
+    return add_range(s, slice, &st->staged[rank], g, first, len);
+}
+
+static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
+                       const psrti_peer_t *with)
+{
+    const psrti_step_t *st = &slice->step[n % 2];
+    const uint64_t *ended = psrti_ended(s, slice, n);
+    if (!slice->ready || n >= slice->table->hold_above) return 0;
+    if (st->ended + (with != NULL) == 0) return 0; /* nobody there: no step */
+    for (uint32_t r = 0; r < s->nworkers; r++)
+        if (counts(s, slice->table, r, n) && !psrti_bit_get(ended, r) &&
+            !(with && with->rank == r))
+            return 0;
+    return 1;
+}
+
+/* After the apply of step n: publishes the version, tells all who ended it but `except`, whose own
+ * answer says so. */
+static void closed(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
+{
+    uint64_t n = slice->version;
+    size_t words = psrti_bit_words(s->nworkers);
+    uint64_t *contributed = psrti_contributed(s, slice, n), *ended = psrti_ended(s, slice, n);
+    psrti_step_free(&slice->step[n % 2], s->nworkers);
+    slice->version = n + 1;
+    s->counts.steps++;
+    psrti_notify_applied(s, slice, ended, except);
+    memset(contributed, 0, words * 8);
+    memset(ended, 0, words * 8);
+    psrti_wake_slice(s, slice);
+}
+
+/* Closes the open step `version`, folding `last` (NULL: none) on the way. */
+static psrt_status_t close_step(psrti_shard_t *s, psrti_slice_t *slice, const void *last)
+{
+    uint64_t n = slice->version;
+    psrti_step_t *st = &slice->step[n % 2];
+    psrt_status_t rc = slice->table->spec.deterministic ? drain_staged(s, slice, n, 1) : PSRT_OK;
+    if (rc) return rc;
+    uint32_t contributors = st->contributors + (last != NULL);
+    if (st->acc || last) {
+        rc = apply(s, slice, 0, slice->len, st->acc, last,
+                   slice->table->spec.average ? contributors : 1);
+        if (rc) return rc;
+    }
+    return PSRT_OK;
+}
+
+void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
+{
+    while (is_complete(s, slice, slice->version, NULL)) {
+        if (close_step(s, slice, NULL)) {
+            psrti_error("table %s: no memory to apply step %llu, it stays open",
+                        slice->table->spec.name, (unsigned long long)slice->version);
+            return;
+        }
+        closed(s, slice, except);
+    }
+}
+
+/* In deterministic mode: may this contribution be folded as the last one, after all others? */
+static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
+                            uint32_t rank)
+{
+    if (!slice->table->spec.deterministic) return 1;
+    const psrti_step_t *st = &slice->step[n % 2];
+    if (!st->staged) return 1;
+    for (uint32_t r = rank + 1; r < s->nworkers; r++)
+        if (st->staged[r]) return 0;
+    return 1;
+}
+
+/* Adds to the sum; deterministic: only when it is this rank's turn, else into the rank's staging. */
+static psrt_status_t fold(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank,
+                          const void *g, uint64_t first, uint64_t len)
+{
+    psrti_step_t *st = &slice->step[n % 2];
+    if (!slice->table->spec.deterministic) return add_range(s, slice, &st->acc, g, first, len);
+    psrt_status_t rc = drain_staged(s, slice, n, 0);
+    if (rc) return rc;
+    int turn = st->next_rank == rank && len == slice->len && !(st->staged && st->staged[rank]);
+    if (turn && !psrti_bit_get(psrti_contributed(s, slice, n), rank))
+        return add_range(s, slice, &st->acc, g, first, len);
+    return stage(s, slice, st, rank, g, first, len);
+}
+
+static void end_step(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank)
+{
+    uint64_t *ended = psrti_ended(s, slice, n);
+    if (psrti_bit_get(ended, rank)) return;
+    psrti_bit_set(ended, rank);
+    slice->step[n % 2].ended++;
+}
+
+/* Adds a contribution to open step n; closes the step if this was the missing one. */
+static psrt_status_t contribute(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                                const psrt_hdr_t *req, const void *g)
+{
+    uint64_t n = req->step, first = req->offset - slice->first;
+    uint64_t *contributed = psrti_contributed(s, slice, n);
+    int end = (req->flags & PSRTI_F_END) != 0, seen = psrti_bit_get(contributed, peer->rank);
+    if (end && !seen && req->length == slice->len && n == slice->version &&
+        is_complete(s, slice, n, peer) && is_last_in_order(s, slice, n, peer->rank)) {
+        psrt_status_t rc = close_step(s, slice, g);
+        if (rc) return rc;
+        end_step(s, slice, n, peer->rank); /* so that it is told */
+        return PSRT_OK;
+    }
+    psrt_status_t rc = fold(s, slice, n, peer->rank, g, first, req->length);
+    if (rc) return rc;
+    if (!seen) {
+        psrti_bit_set(contributed, peer->rank);
+        slice->step[n % 2].contributors++;
+    }
+    if (end) end_step(s, slice, n, peer->rank);
+    return PSRT_IN_PROGRESS;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+static psrti_window_t *window_of(psrti_shard_t *s, const psrti_peer_t *peer, uint16_t vshard)
+{
+    uint64_t key = (uint64_t)peer->task << 16 | vshard;
+    psrti_window_t *w = psrti_map_get(&s->windows, key);
+    if (!w) {
+        w = calloc(1, sizeof *w);
+        if (!w || psrti_map_put(&s->windows, key, w) != PSRT_OK) {
+            free(w);
+            return NULL;
+        }
+        w->incarnation = peer->incarnation;
+    }
+    if (w->incarnation != peer->incarnation) psrti_window_reset(w, peer->incarnation);
+    return w;
+}
+
+/* The answer to a push whose contribution is in, now or earlier. */
+static void answer_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                        const psrt_hdr_t *req)
+{
+    int sync = slice->table->spec.consistency == PSRTI_SYNC;
+    if (req->flags & PSRTI_F_PULL) {
+        uint64_t want = req->step + 1;
+        if (!sync) want -= PSRTI_MIN(want, slice->table->spec.staleness);
+        psrti_pull_or_park(s, peer, slice, req, want, 0);
+        return;
+    }
+    int applied = !sync || slice->version > req->step;
+    psrti_reply_ack(s, peer, req, PSRT_OK, applied ? PSRTI_F_APPLIED : 0, slice->version);
+}
+
+static void answer_late(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                        const psrt_hdr_t *req)
+{
+    s->counts.late++;
+    if (req->flags & PSRTI_F_PULL)
+        psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, PSRTI_F_LATE,
+                          req->priority);
+    else psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_LATE, slice->version);
+}
+
+static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                           const psrt_hdr_t *req, psrti_window_t *w, const void *g)
+{
+    if (req->step < slice->version) {
+        answer_late(s, peer, slice, req);
+        return PSRT_RX_DONE;
+    }
+    if (req->step > slice->version + 1) { /* a third open step: the client waits and tries again */
+        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
+        return PSRT_RX_DONE;
+    }
+    if (psrti_bit_get(psrti_ended(s, slice, req->step), peer->rank)) {
+        s->counts.duplicates++; /* an earlier life of this worker contributed to the step */
+        answer_push(s, peer, slice, req);
+        return PSRT_RX_DONE;
+    }
+    psrt_status_t rc = contribute(s, peer, slice, req, g);
+    if (rc < 0) {
+        psrti_reply_ack(s, peer, req, rc, 0, slice->version);
+        return PSRT_RX_DONE;
+    }
+    psrti_window_record(w, req->seq);
+    s->counts.applied++;
+    if (rc == PSRT_OK) closed(s, slice, peer);
+    psrti_close_steps(s, slice, peer);
+    answer_push(s, peer, slice, req);
+    return PSRT_RX_DONE;
+}
+
+static psrt_rx_t push_now(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                          const psrt_hdr_t *req, psrti_window_t *w, const void *g)
+{
+    psrt_status_t rc = apply(s, slice, req->offset - slice->first, req->length, g, NULL, 1);
+    if (rc) {
+        psrti_reply_ack(s, peer, req, rc, 0, slice->version);
+        return PSRT_RX_DONE;
+    }
+    psrti_window_record(w, req->seq);
+    s->counts.applied++;
+    slice->version++;
+    answer_push(s, peer, slice, req);
+    return PSRT_RX_DONE;
+}
+
+/* Values of a rank0 table; a later one changes nothing. */
+static void init_values(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                        const psrt_hdr_t *req, const void *values)
+{
+    if (!slice->ready) {
+        s->k->copy(slice->cur->data, values, slice->len * slice->table->elem);
+        slice->ready = 1;
+        s->counts.applied++;
+        psrti_wake_slice(s, slice);
+    }
+    psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_APPLIED, slice->version);
+}
+
+psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *req = &msg->hdr;
+    const void *g;
+    if (req->seq_floor > req->seq) return PSRT_RX_BAD;
+    psrt_status_t rc = s->env.map(s->env.arg, msg, &g);
+    if (rc) return PSRT_RX_DONE; /* withdrawn by its sender, who sends it again */
+    if (req->type == PSRTI_T_INIT) {
+        if (req->length != slice->len || peer->rank != 0) return PSRT_RX_BAD;
+        init_values(s, peer, slice, req, g);
+        return PSRT_RX_DONE;
+    }
+    if (!slice->ready) {
+        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
+        return PSRT_RX_DONE;
+    }
+    psrti_window_t *w = window_of(s, peer, slice->vshard);
+    if (!w) {
+        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
+        return PSRT_RX_DONE;
+    }
+    switch (psrti_window_check(w, req->seq, req->seq - req->seq_floor)) {
+    case PSRTI_WINDOW_BAD:
+        return PSRT_RX_BAD;
+    case PSRTI_WINDOW_DUPLICATE:
+        s->counts.duplicates++;
+        answer_push(s, peer, slice, req);
+        return PSRT_RX_DONE;
+    default:
+        break;
+    }
+    return slice->table->spec.consistency == PSRTI_SYNC ? push_sync(s, peer, slice, req, w, g)
+                                                        : push_now(s, peer, slice, req, w, g);
+}
+
+/* ---- clocks ------------------------------------------------------------------------------------ */
+
+uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
+{
+    uint64_t min = UINT64_MAX;
+    for (uint32_t r = 0; r < s->nworkers; r++)
+        if (s->view->workers[r].alive && t->clock[r] < min) min = t->clock[r];
+    return min;
+}
+
+static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t,
+                                uint64_t n)
+{
+    for (uint64_t i = 0; i < t->nslices; i++)
+        if (t->slice[i] && (n > t->slice[i]->version + 1 || !t->slice[i]->ready))
+            return PSRT_ERR_AGAIN;
+    for (uint64_t i = 0; i < t->nslices; i++) {
+        psrti_slice_t *slice = t->slice[i];
+        if (!slice || n < slice->version) continue;
+        end_step(s, slice, n, peer->rank);
+        psrti_close_steps(s, slice, NULL);
+    }
+    return PSRT_OK;
+}
+
+psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
+                      const psrt_hdr_t *req)
+{
+    psrt_status_t status = PSRT_OK;
+    if (t->spec.consistency == PSRTI_SYNC) {
+        status = clock_sync(s, peer, t, req->step);
+    } else if (t->clock[peer->rank] < req->step + 1) {
+        uint64_t before = psrti_min_clock(s, t);
+        t->clock[peer->rank] = req->step + 1;
+        if (psrti_min_clock(s, t) > before)
+            for (uint64_t i = 0; i < t->nslices; i++)
+                if (t->slice[i]) psrti_wake_slice(s, t->slice[i]);
+    }
+    psrti_reply_ack(s, peer, req, status, 0, 0);
+    return PSRT_RX_DONE;
+}

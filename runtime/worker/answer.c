@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What servers answer: ACK, VALUE, MOVED. An answer that fits nothing is dropped: it is a duplicate, or
+ * belongs to a part that ended. */
+#include <stdio.h>
+
+#include "runtime/worker/client_int.h"
+
+static psrti_part_t *part_of(psrti_client_t *c, const psrt_hdr_t *hdr)
+{
+    if (hdr->seq & PSRTI_PULL_TAG) return psrti_map_get(&c->pulls, hdr->seq);
+    psrti_part_t **ring = c->vshards[hdr->vshard].ring;
+    psrti_part_t *p = ring ? ring[hdr->seq % PSRTI_NUMBERS] : NULL;
+    return p && p->seq == hdr->seq ? p : NULL;
+}
+
+/* The server published `version` of a slice: a gated push may go. */
+static void learn_version(psrti_client_t *c, const psrt_hdr_t *hdr)
+{
+    psrti_ctable_t *t = psrti_map_get(&c->tables, hdr->table);
+    uint64_t slice = hdr->offset >> PSRTI_SLICE_SHIFT;
+    if (!t || slice >= t->nslices || t->spec.consistency != PSRTI_SYNC) return;
+    if (hdr->step <= t->slice[slice].version) return;
+    t->slice[slice].version = hdr->step;
+    psrti_slice_kick(c, t, slice);
+}
+
+/* The step was closed without this worker: it goes on from the step that is open now. */
+static void learn_late(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
+{
+    c->counts.late++;
+    if (p->op) p->op->result.late = 1;
+    if (p->table->next_step < hdr->step) p->table->next_step = hdr->step;
+}
+
+static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
+{
+    char text[PSRTI_NAME_MAX + 128];
+    const psrti_view_owner_t *o = &c->view->owners[p->owner];
+    snprintf(text, sizeof text, "table %s: server:%u answered: %s", p->table->spec.name, o->server,
+             psrt_status_text(status));
+    if (p->op) psrti_op_fail(c, p->op, status, text);
+    else psrti_part_end(c, p, status);
+}
+
+static void on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
+{
+    psrt_status_t status = (psrt_status_t) - (int)hdr->status;
+    if (p->state != PSRTI_PART_SENT) return; /* a repeat is on its way, its answer counts */
+    if (status == PSRT_ERR_AGAIN) {
+        psrti_part_delay(c, p);
+        return;
+    }
+    if (status) {
+        refused(c, p, status);
+        return;
+    }
+    if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
+    if (p->flags & PSRTI_F_PULL) psrti_part_captured(c, p); /* the value follows */
+    else psrti_part_end(c, p, PSRT_OK);
+}
+
+static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *hdr = &msg->hdr;
+    const void *data;
+    if (!p->value && p->type == PSRTI_T_PUSH) { /* its op failed meanwhile */
+        psrti_part_end(c, p, PSRT_OK);
+        return PSRT_RX_DONE;
+    }
+    if (!p->value || hdr->offset != p->offset || hdr->length != p->count ||
+        hdr->dtype != p->table->spec.value_dtype || msg->len != p->count * p->table->elem)
+        return PSRT_RX_BAD;
+    /* Withdrawn by the server: it is being fenced; the link's loss makes us ask again. */
+    if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
+    c->k->copy(p->value, data, msg->len);
+    if (c->env.verify(c->env.arg, owner, msg) != PSRT_OK) return PSRT_RX_DONE;
+    if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
+    if (p->op && hdr->step < p->op->result.version) p->op->result.version = hdr->step;
+    psrti_part_end(c, p, PSRT_OK);
+    return PSRT_RX_DONE;
+}
+
+psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *hdr = &msg->hdr;
+    if (hdr->type == PSRTI_T_BYE) return PSRT_RX_DONE;
+    if (hdr->type != PSRTI_T_ACK && hdr->type != PSRTI_T_VALUE && hdr->type != PSRTI_T_MOVED)
+        return PSRT_RX_BAD;
+    if (!c->view || hdr->vshard >= c->view->nvshards) return PSRT_RX_BAD;
+    if (hdr->type == PSRTI_T_MOVED) {
+        /* Served again under the term of the view that comes; the retry timer sees to it. */
+        c->counts.moved++;
+        return PSRT_RX_DONE;
+    }
+    if (hdr->term < c->view->vshards[hdr->vshard].term) return PSRT_RX_DONE;
+    psrti_part_t *p = part_of(c, hdr);
+    if (p && (p->owner != owner || p->table->id != hdr->table || p->state == PSRTI_PART_ENDED))
+        p = NULL;
+    psrt_rx_t rx = PSRT_RX_DONE;
+    if (p && hdr->type == PSRTI_T_VALUE) rx = on_value(c, owner, p, msg);
+    else if (p) on_ack(c, p, hdr);
+    learn_version(c, hdr);
+    return rx;
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, submissions, views and timers of a worker's client. */
+#include "runtime/worker/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/worker/client_int.h"
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_kernels_t *kernels,
+                                  const psrti_client_env_t *env, psrti_client_t **client_p)
+{
+    psrti_client_t *c = calloc(1, sizeof *c);
+    if (!c) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a worker");
+    c->rank = rank;
+    c->retry_ns = retry_ns;
+    c->k = kernels;
+    c->env = *env;
+    psrti_list_init(&c->sent);
+    psrti_list_init(&c->delayed);
+    psrti_list_init(&c->blocked);
+    psrti_list_init(&c->gated);
+    psrti_list_init(&c->completed);
+    *client_p = c;
+    return PSRT_OK;
+}
+
+static void free_parts(psrti_list_t *list)
+{
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(list))) free(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+}
+
+static void table_free(psrti_ctable_t *t)
+{
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(&t->csteps))) free(PSRTI_LIST_ENTRY(n, psrti_cstep_t, node));
+    for (uint64_t i = 0; i < t->nslices; i++) free_parts(&t->slice[i].queue);
+    free(t->slice);
+    free(t->text);
+    free(t);
+}
+
+/* Parts that are only in a heap (repeats, CLOCK) are unlinked nodes: they are freed from there. */
+static void heap_free(psrti_cowner_t *o)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (psrti_list_empty(&o->heap[i]->node)) free(o->heap[i]);
+    free(o->heap);
+}
+
+void psrti_client_destroy(psrti_client_t *c)
+{
+    if (!c) return;
+    for (uint32_t i = 0; c->view && i < c->view->nowners; i++) heap_free(&c->owners[i]);
+    for (uint32_t i = 0; c->view && i < c->view->nvshards; i++) free(c->vshards[i].ring);
+    size_t pos = 0;
+    void *t;
+    while ((t = psrti_map_next(&c->tables, &pos, NULL))) table_free(t);
+    psrti_map_clear(&c->tables);
+    psrti_map_clear(&c->pulls);
+    free_parts(&c->sent);
+    free_parts(&c->delayed);
+    while (c->free_parts) {
+        psrti_part_t *p = c->free_parts;
+        c->free_parts = p->next_free;
+        free(p);
+    }
+    psrti_view_unref(c->view);
+    free(c->owners);
+    free(c->vshards);
+    free(c->text);
+    free(c);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_table_spec_t *spec,
+                                 uint64_t first_step, psrti_ctable_t **table_p)
+{
+    psrti_ctable_t *t = psrti_map_get(&c->tables, id);
+    if (!t) {
+        t = calloc(1, sizeof *t);
+        if (!t) return PSRT_ERR_NO_MEMORY;
+        t->id = id;
+        t->spec = *spec;
+        t->hash = psrti_hash_bytes(spec->name, strlen(spec->name));
+        t->nslices = psrti_slice_count(spec->elements);
+        t->elem = psrt_dtype_size(spec->value_dtype);
+        t->next_step = first_step;
+        t->created_view = c->view->number;
+        psrti_list_init(&t->csteps);
+        t->slice = calloc(t->nslices, sizeof *t->slice);
+        if (!t->slice || psrti_map_put(&c->tables, id, t) != PSRT_OK) {
+            free(t->slice);
+            free(t);
+            return PSRT_ERR_NO_MEMORY;
+        }
+        for (uint64_t i = 0; i < t->nslices; i++) {
+            psrti_list_init(&t->slice[i].queue);
+            t->slice[i].version = first_step; /* a joiner's first step is open or will be */
+        }
+    }
+    *table_p = t;
+    return PSRT_OK;
+}
+
+const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table)
+{
+    return &table->spec;
+}
+
+uint64_t psrti_ctable_next_step(const psrti_ctable_t *table)
+{
+    return table->next_step;
+}
+
+/* ---- failing ----------------------------------------------------------------------------------- */
+
+typedef int (*part_test_fn)(const psrti_client_t *c, const psrti_part_t *p, const void *arg,
+                            char *text, size_t size);
+
+/* First part of a list that passes the test, not looking at those that ended. */
+static psrti_part_t *find_in(const psrti_client_t *c, const psrti_list_t *list, part_test_fn test,
+                             const void *arg, char *text, size_t size)
+{
+    for (const psrti_list_t *n = list->next; n != list; n = n->next) {
+        const psrti_part_t *p = PSRTI_LIST_ENTRY(n, const psrti_part_t, node);
+        if (test(c, p, arg, text, size)) return (psrti_part_t *)p;
+    }
+    return NULL;
+}
+
+static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void *arg, char *text,
+                               size_t size)
+{
+    psrti_part_t *p = find_in(c, &c->sent, test, arg, text, size);
+    if (!p) p = find_in(c, &c->delayed, test, arg, text, size);
+    for (uint32_t i = 0; !p && i < c->view->nowners; i++)
+        for (size_t j = 0; !p && j < c->owners[i].count; j++)
+            if (test(c, c->owners[i].heap[j], arg, text, size)) p = c->owners[i].heap[j];
+    size_t pos = 0;
+    psrti_ctable_t *t;
+    while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))
+        for (uint64_t i = 0; !p && i < t->nslices; i++)
+            p = find_in(c, &t->slice[i].queue, test, arg, text, size);
+    return p;
+}
+
+/* Ends every part that passes the test, with its op. */
+static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t status,
+                       const char *text)
+{
+    char found[PSRTI_NAME_MAX + 128];
+    psrti_part_t *p;
+    while ((p = find_part(c, test, arg, found, sizeof found))) {
+        if (p->op && !p->abandoned) psrti_op_fail(c, p->op, status, text ? text : found);
+        else psrti_part_end(c, p, status);
+    }
+}
+
+static int is_of_table(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
+                       size_t size)
+{
+    (void)c, (void)text, (void)size;
+    return p->table == arg;
+}
+
+static int is_any(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
+                  size_t size)
+{
+    (void)c, (void)p, (void)arg, (void)text, (void)size;
+    return 1;
+}
+
+static int is_lost(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
+                   size_t size)
+{
+    (void)arg;
+    return psrti_part_is_lost(c, p, text, size);
+}
+
+void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
+{
+    psrti_ctable_t *t = psrti_map_get(&c->tables, id);
+    if (!t || t->status) return;
+    t->status = status;
+    t->text = strdup(text);
+    fail_parts(c, is_of_table, t, status, text);
+}
+
+void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text)
+{
+    if (c->status) return;
+    c->status = status;
+    c->text = strdup(text);
+    if (c->view) fail_parts(c, is_any, NULL, status, text);
+}
+
+/* ---- views ------------------------------------------------------------------------------------- */
+
+static psrt_status_t first_view(psrti_client_t *c, const psrti_view_t *view)
+{
+    c->owners = calloc(view->nowners, sizeof *c->owners);
+    c->vshards = calloc(view->nvshards, sizeof *c->vshards);
+    return c->owners && c->vshards ? PSRT_OK : PSRT_ERR_NO_MEMORY;
+}
+
+/* What was sent under an older term or to an owner that is gone must be sent anew. */
+static void resend(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->state != PSRTI_PART_SENT || p->in_flight) return;
+    psrti_list_remove(&p->node);
+    p->resend = 1;
+    c->counts.retries++;
+    psrti_part_ready(c, p);
+}
+
+void psrti_client_view(psrti_client_t *c, psrti_view_t *view)
+{
+    if (c->view && view->number <= c->view->number) return;
+    if (!c->view && first_view(c, view) != PSRT_OK) {
+        psrti_client_fail(c, PSRT_ERR_NO_MEMORY, "out of memory for the view of the job");
+        return;
+    }
+    for (uint32_t v = 0; c->view && v < view->nvshards; v++)
+        if (view->vshards[v].term > c->view->vshards[v].term)
+            c->vshards[v].changed_view = view->number;
+    psrti_view_unref(c->view);
+    c->view = psrti_view_ref(view);
+    fail_parts(c, is_lost, NULL, PSRT_ERR_SHARD_LOST, NULL);
+}
+
+/* ---- submitting -------------------------------------------------------------------------------- */
+
+static int needs_clock(const psrti_ctable_t *t, const psrti_transfer_t *x)
+{
+    if (t->spec.consistency == PSRTI_ASYNC) return 0;
+    return t->spec.consistency == PSRTI_SSP || x->more || x->count != t->spec.elements;
+}
+
+/* The cstep of a step, made on first use; NULL: not needed, or (status set) no memory. */
+static psrti_cstep_t *cstep_of(psrti_ctable_t *t, const psrti_transfer_t *x, uint64_t step)
+{
+    psrti_list_t *last = t->csteps.prev;
+    if (last != &t->csteps) {
+        psrti_cstep_t *cs = PSRTI_LIST_ENTRY(last, psrti_cstep_t, node);
+        if (cs->step == step && !cs->closing) return cs;
+    }
+    if (!needs_clock(t, x)) return NULL;
+    psrti_cstep_t *cs = calloc(1, sizeof *cs);
+    if (!cs) return NULL;
+    cs->step = step;
+    psrti_list_push(&t->csteps, &cs->node);
+    return cs;
+}
+
+static uint64_t pull_want(const psrti_ctable_t *t, uint64_t asked)
+{
+    if (asked != PSRT_STEP_NEXT && t->spec.consistency == PSRTI_SYNC) return asked;
+    if (t->spec.consistency == PSRTI_SYNC) return t->next_step;
+    if (t->spec.consistency == PSRTI_ASYNC) return 0;
+    return t->next_step - PSRTI_MIN(t->next_step, t->spec.staleness);
+}
+
+static void set_kind(psrti_part_t *p, const psrti_transfer_t *x, const psrti_cstep_t *cs,
+                     uint64_t slice_len)
+{
+    if (!x->grad) {
+        p->type = PSRTI_T_PULL;
+    } else if (x->init) {
+        p->type = PSRTI_T_INIT;
+    } else {
+        p->type = PSRTI_T_PUSH;
+        if (p->count == slice_len) p->flags |= PSRTI_F_WHOLE;
+        if (!cs) p->flags |= PSRTI_F_END;
+        if (x->value) p->flags |= PSRTI_F_PULL;
+    }
+}
+
+/* One part per slice of the range. */
+static psrt_status_t add_parts(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *x,
+                               psrti_cstep_t *cs, uint64_t step, psrti_list_t *made)
+{
+    psrti_ctable_t *t = x->table;
+    for (uint64_t at = x->offset, end = x->offset + x->count; at < end;) {
+        uint64_t i = at >> PSRTI_SLICE_SHIFT;
+        uint64_t stop = PSRTI_MIN(end, psrti_slice_first(i + 1)), done = (at - x->offset) * t->elem;
+        psrti_part_t *p = psrti_part_new(c, t, op);
+        if (!p) return PSRT_ERR_NO_MEMORY;
+        p->slice = i;
+        p->offset = at;
+        p->count = stop - at;
+        p->vshard = psrti_slice_vshard(t->hash, i, c->view->nvshards);
+        p->priority = x->priority;
+        p->step = step;
+        p->grad = x->grad ? (const char *)x->grad + done : NULL;
+        p->value = x->value ? (char *)x->value + done : NULL;
+        set_kind(p, x, cs, psrti_slice_len(t->spec.elements, i));
+        if (p->type == PSRTI_T_PUSH && cs) {
+            p->cstep = cs;
+            cs->uncaptured++;
+        }
+        psrti_list_push(made, &p->node);
+        at = stop;
+    }
+    return PSRT_OK;
+}
+
+/* Steps a transfer: its parts join `made`, the table's clock moves on. */
+static psrt_status_t add_transfer(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *x,
+                                  psrti_list_t *made)
+{
+    psrti_ctable_t *t = x->table;
+    int push = x->grad && !x->init;
+    uint64_t step = push ? (x->step == PSRT_STEP_NEXT ? t->next_step : x->step)
+                         : pull_want(t, x->step);
+    psrti_cstep_t *cs = push ? cstep_of(t, x, step) : NULL;
+    if (push && !cs && needs_clock(t, x)) return PSRT_ERR_NO_MEMORY;
+    if (cs && !x->more) cs->closing = 1;
+    psrt_status_t rc = add_parts(c, op, x, cs, step, made);
+    if (!push) return rc;
+    op->result.step = step;
+    if (!x->more && step >= t->next_step) t->next_step = step + 1;
+    return rc;
+}
+
+static void refuse(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text)
+{
+    psrti_op_fail(c, op, status, text);
+}
+
+static int is_refused(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *x, size_t count)
+{
+    if (c->status) refuse(c, op, c->status, c->text);
+    for (size_t i = 0; !op->ended && i < count; i++)
+        if (x[i].table->status) refuse(c, op, x[i].table->status, x[i].table->text);
+    return op->ended;
+}
+
+void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *transfers,
+                         size_t count)
+{
+    psrti_list_t made;
+    psrti_list_init(&made);
+    psrti_list_init(&op->parts);
+    psrti_list_init(&op->node);
+    op->result.version = UINT64_MAX;
+    if (is_refused(c, op, transfers, count)) return;
+    psrt_status_t rc = PSRT_OK;
+    for (size_t i = 0; !rc && i < count; i++) rc = add_transfer(c, op, &transfers[i], &made);
+    char text[PSRTI_NAME_MAX + 128] = "";
+    for (psrti_list_t *n = made.next; !rc && n != &made; n = n->next)
+        if (psrti_part_is_lost(c, PSRTI_LIST_ENTRY(n, psrti_part_t, node), text, sizeof text))
+            rc = PSRT_ERR_SHARD_LOST;
+    if (rc) {
+        refuse(c, op, rc, *text ? text : NULL);
+        return;
+    }
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(&made)))
+        psrti_part_enqueue(c, PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+    psrti_op_settle(c, op);
+}
+
+/* ---- links and timers -------------------------------------------------------------------------- */
+
+void psrti_client_link_up(psrti_client_t *c, uint32_t owner)
+{
+    c->owners[owner].up = 1;
+    c->owners[owner].full = 0;
+}
+
+void psrti_client_link_writable(psrti_client_t *c, uint32_t owner)
+{
+    c->owners[owner].full = 0;
+}
+
+void psrti_client_link_lost(psrti_client_t *c, uint32_t owner)
+{
+    c->owners[owner].up = 0;
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->sent)
+    {
+        psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, node);
+        if (p->owner == owner) resend(c, p);
+    }
+}
+
+static void scan_delayed(psrti_client_t *c, uint64_t *next)
+{
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->delayed)
+    {
+        psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, node);
+        if (p->due > c->now) {
+            *next = PSRTI_MIN(*next, p->due);
+            continue;
+        }
+        if (p->in_flight) continue;
+        psrti_list_remove(&p->node);
+        p->resend = 1;
+        psrti_part_ready(c, p);
+    }
+}
+
+/* Repeats what was not answered in time, and probes for gated steps. Looks at everything that is out,
+ * so it runs four times in a retry period only. */
+static void scan_sent(psrti_client_t *c)
+{
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->sent)
+    {
+        psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, node);
+        if (p->due <= c->now && c->owners[p->owner].up) resend(c, p);
+    }
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->gated)
+    {
+        psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node);
+        if (p->due <= c->now) psrti_slice_kick(c, p->table, p->slice);
+    }
+}
+
+uint64_t psrti_client_progress(psrti_client_t *c, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    c->now = now;
+    if (!c->view) return next;
+    if (!psrti_list_empty(&c->delayed)) scan_delayed(c, &next);
+    if (now >= c->next_scan) {
+        scan_sent(c);
+        c->next_scan = now + c->retry_ns / 4;
+    }
+    for (uint32_t i = 0; i < c->view->nowners; i++)
+        if (c->owners[i].count) psrti_owner_send(c, i);
+    if (c->outstanding) next = PSRTI_MIN(next, c->next_scan);
+    return next;
+}
+
+psrti_cop_t *psrti_client_completed(psrti_client_t *c)
+{
+    psrti_list_t *n = psrti_list_pop(&c->completed);
+    return n ? PSRTI_LIST_ENTRY(n, psrti_cop_t, node) : NULL;
+}
+
+uint64_t psrti_client_outstanding(const psrti_client_t *c)
+{
+    return c->outstanding;
+}
+
+void psrti_client_counts(const psrti_client_t *c, psrti_client_counts_t *out)
+{
+    *out = c->counts;
+}
+
+void psrti_client_describe(const psrti_client_t *c, const psrti_cop_t *op, char *buf, size_t size)
+{
+    if (psrti_list_empty(&op->parts)) {
+        snprintf(buf, size, "the operation has ended");
+        return;
+    }
+    uint64_t left = 0;
+    for (const psrti_list_t *n = op->parts.next; n != &op->parts; n = n->next) left++;
+    const psrti_part_t *p = PSRTI_LIST_ENTRY(op->parts.next, const psrti_part_t, op_node);
+    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[p->vshard].owner];
+    const char *what = p->type == PSRTI_T_PULL ? "pull" : p->value ? "push_pull" : "push";
+    const char *why = p->state < PSRTI_PART_SENT ? "not sent yet to"
+                      : p->captured              ? "other workers are missing, says"
+                                                 : "no answer from";
+    snprintf(buf, size, "%s of table %s, step %llu: %s server:%u (%llu parts open)", what,
+             p->table->spec.name, (unsigned long long)p->step, why, o->server,
+             (unsigned long long)left);
+}

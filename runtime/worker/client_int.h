@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What client.c, part.c and answer.c share. */
+#ifndef PSRTI_CLIENT_INT_H
+#define PSRTI_CLIENT_INT_H
+
+#include "base/map.h"
+#include "runtime/worker/client.h"
+#include "transport/frame.h"
+
+#define PSRTI_NUMBERS 256          /* outstanding mutating requests a vshard */
+#define PSRTI_PULL_TAG (1ull << 63) /* numbers of pulls have this bit         */
+
+typedef enum psrti_part_state {
+    PSRTI_PART_QUEUED,  /* in its slice's queue; the head may also be in the heap */
+    PSRTI_PART_READY,   /* in the heap of its owner                               */
+    PSRTI_PART_BLOCKED, /* head of its queue, 256 numbers of its vshard are out   */
+    PSRTI_PART_DELAYED, /* the server asked to come again later                   */
+    PSRTI_PART_SENT,    /* waits for its answer                                   */
+    PSRTI_PART_ENDED    /* answered, a send is still in flight                    */
+} psrti_part_state_t;
+
+typedef struct psrti_part {
+    psrti_list_t op_node;    /* in op->parts; self: none                                  */
+    psrti_list_t node;       /* slice queue, or the client's delayed or sent list         */
+    psrti_list_t wait_node;  /* the client's blocked or gated list                        */
+    psrt_tx_t tx;
+    psrti_client_t *client;
+    psrti_cop_t *op; /* NULL: CLOCK, or given up by its op */
+    psrti_ctable_t *table;
+    struct psrti_cstep *cstep; /* pushes of a step that ends with CLOCK; CLOCK itself */
+    psrti_part_state_t state;
+    uint8_t type, resend, captured, in_flight, abandoned;
+    uint16_t flags;
+    uint16_t vshard;
+    uint32_t owner;
+    int priority;
+    uint64_t order;
+    uint64_t slice, offset, count, step;
+    uint64_t seq; /* 0: not numbered yet */
+    const char *grad;
+    char *value;
+    uint64_t due; /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe */
+    uint32_t tries;
+    psrt_status_t status; /* ENDED */
+    struct psrti_part *next_free;
+} psrti_part_t;
+
+/* A step of a table that ends by CLOCK: ssp, or sync with ranges. */
+typedef struct psrti_cstep {
+    psrti_list_t node; /* in table->csteps */
+    uint64_t step;
+    uint64_t uncaptured; /* pushes                           */
+    uint32_t clocks;     /* CLOCK messages not answered      */
+    int closing;         /* its last push was submitted      */
+    int clocked;         /* CLOCKs were made                 */
+} psrti_cstep_t;
+
+typedef struct psrti_cslice {
+    psrti_list_t queue; /* parts not sent yet, in order */
+    uint64_t version;   /* highest known to be published */
+} psrti_cslice_t;
+
+struct psrti_ctable {
+    uint32_t id;
+    psrti_table_spec_t spec;
+    uint64_t hash, nslices, next_step, created_view;
+    size_t elem;
+    int used;
+    psrt_status_t status; /* not OK: failed */
+    char *text;
+    psrti_cslice_t *slice;
+    psrti_list_t csteps;
+};
+
+typedef struct psrti_cvshard {
+    uint64_t next_seq, floor; /* floor: lowest number not ended */
+    uint64_t changed_view;    /* view in which the term last grew */
+    psrti_part_t **ring;      /* by seq % 256; NULL until used     */
+} psrti_cvshard_t;
+
+typedef struct psrti_cowner {
+    int up, full; /* link; it said AGAIN */
+    psrti_part_t **heap;
+    size_t count, capacity;
+} psrti_cowner_t;
+
+struct psrti_client {
+    uint32_t rank;
+    uint64_t retry_ns, now, order, next_tag;
+    const psrti_kernels_t *k;
+    psrti_client_env_t env;
+    psrti_view_t *view;
+    psrti_cowner_t *owners;
+    psrti_cvshard_t *vshards;
+    psrti_map_t tables, pulls;
+    psrti_list_t sent, delayed, blocked, gated, completed;
+    psrti_part_t *free_parts;
+    uint64_t outstanding, next_scan;
+    psrt_status_t status; /* not OK: everything failed */
+    char *text;
+    psrti_client_counts_t counts;
+};
+
+/* part.c: life of a part */
+psrti_part_t *psrti_part_new(psrti_client_t *c, psrti_ctable_t *table, psrti_cop_t *op);
+void psrti_part_enqueue(psrti_client_t *c, psrti_part_t *part);
+/* Puts the head of a slice's queue into its owner's heap if its step may go out, else on the gated
+ * list. It stays the head until it is sent. */
+void psrti_slice_kick(psrti_client_t *c, psrti_ctable_t *table, uint64_t slice);
+void psrti_part_ready(psrti_client_t *c, psrti_part_t *part);
+/* Answered: ends it now or when its send is done. */
+void psrti_part_end(psrti_client_t *c, psrti_part_t *part, psrt_status_t status);
+/* A push was taken over by the server (its step may end). */
+void psrti_part_captured(psrti_client_t *c, psrti_part_t *part);
+void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
+void psrti_owner_send(psrti_client_t *c, uint32_t owner);
+void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
+void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
+void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
+/* Part of a dead server? Then the text says which. */
+int psrti_part_is_lost(const psrti_client_t *c, const psrti_part_t *part, char *text, size_t size);
+
+static inline int psrti_part_mutates(const psrti_part_t *part)
+{
+    return part->type == PSRTI_T_PUSH || part->type == PSRTI_T_INIT;
+}
+
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a part: queued behind its slice, ready in its owner's heap, sent, answered, ended. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/worker/client_int.h"
+
+/* ---- heap of an owner -------------------------------------------------------------------------- */
+
+/* Repeats first, so that nothing of the same slice passes them; then by priority, then by age. */
+static int goes_before(const psrti_part_t *a, const psrti_part_t *b)
+{
+    if (a->resend != b->resend) return a->resend > b->resend;
+    if (a->priority != b->priority && !a->resend) return a->priority > b->priority;
+    return a->order < b->order;
+}
+
+static void sift_up(psrti_part_t **h, size_t i)
+{
+    psrti_part_t *p = h[i];
+    for (; i && goes_before(p, h[(i - 1) / 2]); i = (i - 1) / 2) h[i] = h[(i - 1) / 2];
+    h[i] = p;
+}
+
+static void sift_down(psrti_part_t **h, size_t n, size_t i)
+{
+    psrti_part_t *p = h[i];
+    for (;;) {
+        size_t kid = 2 * i + 1;
+        if (kid >= n) break;
+        if (kid + 1 < n && goes_before(h[kid + 1], h[kid])) kid++;
+        if (!goes_before(h[kid], p)) break;
+        h[i] = h[kid];
+        i = kid;
+    }
+    h[i] = p;
+}
+
+static psrt_status_t heap_push(psrti_cowner_t *o, psrti_part_t *part)
+{
+    if (o->count == o->capacity) {
+        size_t cap = o->capacity ? 2 * o->capacity : 64;
+        psrti_part_t **h = realloc(o->heap, cap * sizeof(void *));
+        if (!h) return PSRT_ERR_NO_MEMORY;
+        o->heap = h;
+        o->capacity = cap;
+    }
+    o->heap[o->count] = part;
+    sift_up(o->heap, o->count++);
+    return PSRT_OK;
+}
+
+static void heap_remove_at(psrti_cowner_t *o, size_t i)
+{
+    o->heap[i] = o->heap[--o->count];
+    if (i == o->count) return;
+    sift_down(o->heap, o->count, i);
+    sift_up(o->heap, i);
+}
+
+static void heap_remove(psrti_cowner_t *o, const psrti_part_t *part)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (o->heap[i] == part) {
+            heap_remove_at(o, i);
+            return;
+        }
+}
+
+/* ---- making and freeing ------------------------------------------------------------------------ */
+
+static void tx_done(psrt_tx_t *tx, psrt_status_t status);
+
+psrti_part_t *psrti_part_new(psrti_client_t *c, psrti_ctable_t *table, psrti_cop_t *op)
+{
+    psrti_part_t *p = c->free_parts;
+    if (p) c->free_parts = p->next_free;
+    else p = malloc(sizeof *p);
+    if (!p) return NULL;
+    memset(p, 0, sizeof *p);
+    p->client = c;
+    p->table = table;
+    p->op = op;
+    p->tx.done = tx_done;
+    p->order = ++c->order;
+    psrti_list_init(&p->node);
+    psrti_list_init(&p->wait_node);
+    psrti_list_init(&p->op_node);
+    if (op) psrti_list_push(&op->parts, &p->op_node);
+    c->outstanding++;
+    return p;
+}
+
+static void part_free(psrti_client_t *c, psrti_part_t *p)
+{
+    c->outstanding--;
+    p->next_free = c->free_parts;
+    c->free_parts = p;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------- */
+
+static void number_free(psrti_client_t *c, psrti_part_t *p)
+{
+    if (!p->seq) return;
+    if (!psrti_part_mutates(p)) {
+        psrti_map_remove(&c->pulls, p->seq);
+        return;
+    }
+    psrti_cvshard_t *v = &c->vshards[p->vshard];
+    v->ring[p->seq % PSRTI_NUMBERS] = NULL;
+    while (v->floor < v->next_seq && !v->ring[v->floor % PSRTI_NUMBERS]) v->floor++;
+    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->blocked)
+    {
+        psrti_part_t *b = PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node);
+        if (b->vshard != p->vshard) continue;
+        psrti_part_ready(c, b);
+        break;
+    }
+}
+
+/* ERR_AGAIN: the vshard has no number left. */
+static psrt_status_t number_take(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->seq) return PSRT_OK;
+    if (!psrti_part_mutates(p)) {
+        uint64_t tag = PSRTI_PULL_TAG | ++c->next_tag;
+        psrt_status_t rc = psrti_map_put(&c->pulls, tag, p);
+        if (!rc) p->seq = tag;
+        return rc;
+    }
+    psrti_cvshard_t *v = &c->vshards[p->vshard];
+    if (!v->ring) {
+        v->ring = calloc(PSRTI_NUMBERS, sizeof(void *));
+        if (!v->ring) return PSRT_ERR_NO_MEMORY;
+        v->next_seq = v->floor = 1;
+    }
+    if (v->next_seq - v->floor >= PSRTI_NUMBERS) return PSRT_ERR_AGAIN;
+    p->seq = v->next_seq++;
+    v->ring[p->seq % PSRTI_NUMBERS] = p;
+    return PSRT_OK;
+}
+
+/* ---- queueing ---------------------------------------------------------------------------------- */
+
+int psrti_part_is_lost(const psrti_client_t *c, const psrti_part_t *p, char *text, size_t size)
+{
+    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[p->vshard].owner];
+    int restarted = c->vshards[p->vshard].changed_view > p->table->created_view;
+    if (o->alive && !restarted) return 0;
+    snprintf(text, size, "table %s: server:%u %s, its part of the values is lost",
+             p->table->spec.name, o->server, o->alive ? "was restarted" : "died");
+    return 1;
+}
+
+void psrti_part_ready(psrti_client_t *c, psrti_part_t *p)
+{
+    psrti_list_remove(&p->wait_node);
+    p->state = PSRTI_PART_READY;
+    p->owner = c->view->vshards[p->vshard].owner;
+    if (heap_push(&c->owners[p->owner], p) != PSRT_OK) psrti_part_end(c, p, PSRT_ERR_NO_MEMORY);
+}
+
+static int gate_is_open(const psrti_client_t *c, const psrti_part_t *p)
+{
+    const psrti_ctable_t *t = p->table;
+    if (p->type != PSRTI_T_PUSH || t->spec.consistency != PSRTI_SYNC) return 1;
+    return p->step <= t->slice[p->slice].version + 1 || c->now >= p->due;
+}
+
+void psrti_slice_kick(psrti_client_t *c, psrti_ctable_t *table, uint64_t slice)
+{
+    psrti_list_t *queue = &table->slice[slice].queue;
+    if (psrti_list_empty(queue)) return;
+    psrti_part_t *head = PSRTI_LIST_ENTRY(queue->next, psrti_part_t, node);
+    if (head->state != PSRTI_PART_QUEUED) return;
+    if (!head->due) head->due = c->now + c->retry_ns;
+    if (gate_is_open(c, head)) psrti_part_ready(c, head);
+    else if (psrti_list_empty(&head->wait_node)) psrti_list_push(&c->gated, &head->wait_node);
+}
+
+void psrti_part_enqueue(psrti_client_t *c, psrti_part_t *p)
+{
+    p->state = PSRTI_PART_QUEUED;
+    psrti_list_push(&p->table->slice[p->slice].queue, &p->node);
+    psrti_slice_kick(c, p->table, p->slice);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------- */
+
+static void fill_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hdr)
+{
+    memset(hdr, 0, sizeof *hdr);
+    hdr->type = p->type;
+    hdr->flags = (uint16_t)(p->flags | (p->tries ? PSRTI_F_RETRY : 0));
+    hdr->term = c->view->vshards[p->vshard].term;
+    hdr->seq = p->seq;
+    hdr->step = p->step;
+    hdr->table = p->table->id;
+    hdr->vshard = p->vshard;
+    hdr->offset = p->offset;
+    hdr->length = p->count;
+    hdr->priority = (uint8_t)(p->priority + 128);
+    if (p->type == PSRTI_T_PUSH) hdr->dtype = (uint8_t)p->table->spec.grad_dtype;
+    if (p->type == PSRTI_T_INIT) hdr->dtype = (uint8_t)p->table->spec.value_dtype;
+    if (psrti_part_mutates(p))
+        hdr->seq_floor = (uint16_t)(p->seq - c->vshards[p->vshard].floor);
+}
+
+static void note_used(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->table->used || p->type != PSRTI_T_PUSH) return;
+    p->table->used = 1;
+    c->env.used(c->env.arg, p->table->id);
+}
+
+/* The part leaves its slice's queue; the next one may follow. */
+static void sent(psrti_client_t *c, psrti_part_t *p)
+{
+    int was_head = !p->tries && p->type != PSRTI_T_CLOCK;
+    uint64_t wait = c->retry_ns << PSRTI_MIN(p->tries + (p->captured ? 4u : 0u), 4u);
+    psrti_list_remove(&p->node);
+    p->state = PSRTI_PART_SENT;
+    p->due = c->now + wait;
+    p->tries++;
+    p->resend = 0;
+    psrti_list_push(&c->sent, &p->node);
+    if (was_head) psrti_slice_kick(c, p->table, p->slice);
+}
+
+static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
+{
+    psrt_status_t rc = number_take(c, p);
+    if (rc) return rc;
+    psrt_hdr_t hdr;
+    fill_header(c, p, &hdr);
+    uint64_t len = psrti_part_mutates(p) ? p->count * p->table->elem : 0;
+    p->in_flight = len != 0;
+    rc = c->env.send(c->env.arg, p->owner, &hdr, len ? p->grad : NULL, len, len ? &p->tx : NULL);
+    if (rc != PSRT_IN_PROGRESS) p->in_flight = 0;
+    return rc;
+}
+
+void psrti_owner_send(psrti_client_t *c, uint32_t owner)
+{
+    psrti_cowner_t *o = &c->owners[owner];
+    while (o->up && !o->full && o->count) {
+        psrti_part_t *p = o->heap[0];
+        note_used(c, p);
+        psrt_status_t rc = send_part(c, p);
+        if (rc == PSRT_ERR_AGAIN && p->seq) {
+            o->full = 1;
+            return;
+        }
+        heap_remove(o, p);
+        if (rc == PSRT_ERR_AGAIN) {
+            p->state = PSRTI_PART_BLOCKED; /* out of numbers */
+            psrti_list_push(&c->blocked, &p->wait_node);
+        } else if (rc == PSRT_ERR_NO_MEMORY) {
+            psrti_part_end(c, p, rc);
+        } else {
+            sent(c, p); /* a link that failed reports LOST, and the part is sent again */
+        }
+    }
+}
+
+static void tx_done(psrt_tx_t *tx, psrt_status_t status)
+{
+    (void)status; /* a failed link reports LOST */
+    psrti_part_t *p = PSRTI_CONTAINER_OF(tx, psrti_part_t, tx);
+    psrti_client_t *c = p->client;
+    p->in_flight = 0;
+    if (p->state == PSRTI_PART_ENDED) psrti_part_end(c, p, p->status);
+}
+
+void psrti_part_delay(psrti_client_t *c, psrti_part_t *p)
+{
+    uint64_t wait = 5 * PSRTI_NS_PER_MS << PSRTI_MIN(p->tries, 6u);
+    psrti_list_remove(&p->node);
+    p->state = PSRTI_PART_DELAYED;
+    p->due = c->now + PSRTI_MIN(wait, c->retry_ns);
+    psrti_list_push(&c->delayed, &p->node);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------- */
+
+/* Takes the part out of every queue that could still send it. */
+static void withdraw(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->state == PSRTI_PART_READY) heap_remove(&c->owners[p->owner], p);
+    int was_queued = p->state < PSRTI_PART_DELAYED;
+    psrti_list_remove(&p->node);
+    psrti_list_remove(&p->wait_node);
+    p->state = PSRTI_PART_ENDED;
+    number_free(c, p);
+    p->seq = 0;
+    if (was_queued && p->type != PSRTI_T_CLOCK) psrti_slice_kick(c, p->table, p->slice);
+}
+
+static void count_bytes(psrti_client_t *c, const psrti_part_t *p)
+{
+    if (psrti_part_mutates(p)) c->counts.pushed_bytes += p->count * p->table->elem;
+    if (p->value) c->counts.pulled_bytes += p->count * p->table->elem;
+}
+
+void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
+{
+    if (p->state != PSRTI_PART_ENDED) {
+        withdraw(c, p);
+        p->status = status;
+        if (status == PSRT_OK) count_bytes(c, p);
+        if (p->type == PSRTI_T_PUSH) psrti_part_captured(c, p);
+    }
+    if (p->in_flight) return; /* tx_done comes back here */
+    psrti_cop_t *op = p->op;
+    psrti_ctable_t *table = p->table;
+    psrti_cstep_t *cstep = p->cstep;
+    int is_clock = p->type == PSRTI_T_CLOCK;
+    psrti_list_remove(&p->op_node);
+    part_free(c, p);
+    if (is_clock) {
+        cstep->clocks--;
+        psrti_cstep_review(c, table, cstep);
+    }
+    if (!op) return;
+    if (status && status != op->result.status) psrti_op_fail(c, op, status, NULL);
+    else psrti_op_settle(c, op);
+}
+
+void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
+{
+    if (op->ended || !psrti_list_empty(&op->parts)) return;
+    op->ended = 1;
+    psrti_list_push(&c->completed, &op->node);
+}
+
+/* A push that is on its way to a live server when another server is lost: it still goes there, so that
+ * the other workers' step can close, but its value is not waited for. */
+static int goes_on(const psrti_client_t *c, const psrti_part_t *p, psrt_status_t status)
+{
+    char text[PSRTI_NAME_MAX + 128];
+    return status == PSRT_ERR_SHARD_LOST && p->type == PSRTI_T_PUSH && !p->captured &&
+           (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT) &&
+           !psrti_part_is_lost(c, p, text, sizeof text);
+}
+
+static void abandon(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
+{
+    p->abandoned = 1;
+    if (goes_on(c, p, status)) {
+        p->value = NULL;
+        p->flags &= (uint16_t)~PSRTI_F_PULL;
+        return;
+    }
+    psrti_part_end(c, p, status);
+}
+
+static psrti_part_t *next_of_op(const psrti_cop_t *op)
+{
+    for (psrti_list_t *n = op->parts.next; n != &op->parts; n = n->next) {
+        psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, op_node);
+        if (!p->abandoned) return p;
+    }
+    return NULL;
+}
+
+/* The first failure gives the op its status; its other parts are given up: whatever answer comes for
+ * them is dropped, and the op ends when no send of theirs is in flight any more. */
+void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text)
+{
+    if (op->ended) return;
+    if (op->result.status == PSRT_OK) {
+        op->result.status = status;
+        op->text = strdup(text ? text : psrt_status_text(status));
+        psrti_part_t *p;
+        while ((p = next_of_op(op))) abandon(c, p, status); /* ending one may change the list */
+    }
+    psrti_op_settle(c, op);
+}
+
+/* ---- steps that end with CLOCK ----------------------------------------------------------------- */
+
+void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->captured) return;
+    p->captured = 1;
+    if (!p->cstep) return;
+    p->cstep->uncaptured--;
+    psrti_cstep_review(c, p->table, p->cstep);
+}
+
+/* One CLOCK to each owner with slices of the table. Any vshard of the owner addresses it. */
+static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
+{
+    uint8_t *told = calloc(c->view->nowners, 1);
+    cs->clocked = 1;
+    for (uint64_t i = 0; told && i < t->nslices && i < c->view->nvshards; i++) {
+        uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
+        uint32_t owner = c->view->vshards[v].owner;
+        if (told[owner] || !c->view->owners[owner].alive) continue;
+        psrti_part_t *p = psrti_part_new(c, t, NULL);
+        if (!p) continue;
+        told[owner] = 1;
+        p->type = PSRTI_T_CLOCK;
+        p->cstep = cs;
+        p->step = cs->step;
+        p->vshard = v;
+        p->slice = i;
+        p->offset = psrti_slice_first(i);
+        p->priority = 127;
+        cs->clocks++;
+        psrti_part_ready(c, p);
+    }
+    free(told);
+}
+
+void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
+{
+    if (!cs->closing || cs->uncaptured) return;
+    if (!cs->clocked && !t->status && !c->status) {
+        cs->clocks = 1; /* ours, so that none that fails at once frees it under us */
+        make_clocks(c, t, cs);
+        cs->clocks--;
+    }
+    if (cs->clocks) return;
+    psrti_list_remove(&cs->node);
+    free(cs);
+}
