@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A placement backend: where tasks run and how they are reached. The supervisor decides what is to
+ * happen to which task and knows no backend but through this table. */
+#ifndef PSRTI_LAUNCHER_BACKEND_H
+#define PSRTI_LAUNCHER_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include <psrt/status.h>
+
+#include "launcher/job.h"
+
+typedef struct psrti_backend psrti_backend_t;
+
+typedef enum psrti_end_kind {
+    PSRTI_END_EXITED,     /* value: exit code */
+    PSRTI_END_SIGNALED,   /* value: signal */
+    PSRTI_END_CANNOT_RUN, /* value: errno */
+    PSRTI_END_LOST        /* what watched over the task was killed */
+} psrti_end_kind_t;
+
+typedef struct psrti_end {
+    psrti_end_kind_t kind;
+    int value;
+    uint64_t time_ns; /* psrti_now_ns when it happened */
+} psrti_end_t;
+
+typedef enum psrti_stop {
+    PSRTI_STOP_TERM,   /* SIGTERM to all of the task, SIGKILL after the grace time */
+    PSRTI_STOP_KILL,   /* SIGKILL to all of it */
+    PSRTI_STOP_ABANDON /* whatever else may help, when killing did not */
+} psrti_stop_t;
+
+/* For each start of a task: started (unless it cannot be run), ended, gone; output at any time, on
+ * each stream up to and including a call with len 0, which may come after gone. From the loop only. */
+typedef struct psrti_backend_events {
+    void (*started)(void *arg, const psrti_task_t *task, const char *host, int pid);
+    void (*output)(void *arg, const psrti_task_t *task, int fd, const char *data, size_t len);
+    void (*ended)(void *arg, const psrti_task_t *task, const psrti_end_t *end);
+    void (*gone)(void *arg, const psrti_task_t *task); /* no process of it is left */
+    void *arg;
+} psrti_backend_events_t;
+
+typedef struct psrti_backend_ops {
+    const char *name;
+    /* Makes what the tasks share and fills the job's dir and coordinator. */
+    psrt_status_t (*open)(uv_loop_t *loop, psrti_job_t *job, const psrti_backend_events_t *events,
+                          psrti_backend_t **backend_p);
+    psrt_status_t (*start)(psrti_backend_t *backend, const psrti_task_t *task);
+    void (*stop)(psrti_backend_t *backend, const psrti_task_t *task, psrti_stop_t how);
+    void (*pause)(psrti_backend_t *backend, int paused); /* reads no output while paused */
+    /* Clears up on the hosts and closes the loop's handles; run the loop until they are closed,
+     * then release. Of tasks that are not gone, what watches over them clears up later. */
+    void (*close)(psrti_backend_t *backend);
+    void (*release)(psrti_backend_t *backend);
+} psrti_backend_ops_t;
+
+extern const psrti_backend_ops_t psrti_backend_local; /* this machine */
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* psrt-launch: starts, supervises and ends the tasks of a job. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <psrt/psrt.h>
+
+#include "launcher/exits.h"
+#include "launcher/options.h"
+#include "launcher/supervise.h"
+
+static int report(psrt_status_t st)
+{
+    fprintf(stderr, "psrt-launch: %s\n", psrt_last_error());
+    if (st == PSRT_ERR_INVALID) {
+        fprintf(stderr, "psrt-launch: --help lists the options\n");
+        return PSRTI_EXIT_USAGE;
+    }
+    return st == PSRT_ERR_NOT_FOUND ? PSRTI_EXIT_UNAVAILABLE : PSRTI_EXIT_INTERNAL;
+}
+
+/* Started with a standard stream closed, the next descriptor would take its place. */
+static int fill_standard_fds(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0) return 0;
+    close(fd);
+    return 1;
+}
+
+static int dry_run(psrti_job_t *job)
+{
+    snprintf(job->dir, sizeof job->dir, "(made at the start)");
+    snprintf(job->coordinator, sizeof job->coordinator, "tcp://127.0.0.1:(chosen at the start)");
+    psrti_job_print(job);
+    return fflush(stdout) ? PSRTI_EXIT_INTERNAL : 0;
+}
+
+int main(int argc, char **argv)
+{
+    psrti_job_t job = {0};
+    int done, code = 0;
+    if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
+    argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
+    psrt_status_t st = psrti_options_parse(argc, argv, &job, &done);
+    if (!st && !done) st = psrti_job_plan(&job);
+    if (!st && !done) {
+        if (job.dry_run) code = dry_run(&job);
+        else st = psrti_supervise(&job, &psrti_backend_local, &code);
+    }
+    if (st) code = report(st);
+    psrti_job_release(&job);
+    return code;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joins the output of all tasks: whole lines, each with the name of its task in front.
+ *
+ * A line of one task is never interrupted by another's. An unfinished line is shown after a while
+ * without more of it, so that prompts and progress are seen; should another task write then, the
+ * unfinished line is ended first. A lone \r (progress bars) ends a line too: on a terminal it stays
+ * a \r, so that the next one overwrites it; elsewhere it becomes \n. \r\n and all other bytes pass
+ * unchanged. */
+#ifndef PSRTI_LAUNCHER_OUTPUT_H
+#define PSRTI_LAUNCHER_OUTPUT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <uv.h>
+
+#include <psrt/status.h>
+
+typedef struct psrti_output psrti_output_t;
+typedef struct psrti_stream psrti_stream_t;
+
+typedef struct psrti_output_params {
+    uv_loop_t *loop;
+    int no_prefix;
+    /* The readers of the standard streams are behind: tasks' output is not to be read until the call
+     * with 0. */
+    void (*pause)(void *arg, int paused);
+    /* After psrti_output_finish: everything is written. */
+    void (*drained)(void *arg);
+    void *arg;
+} psrti_output_params_t;
+
+psrt_status_t psrti_output_create(const psrti_output_params_t *params, psrti_output_t **output_p);
+
+/* One stream of a task; fd is STDOUT_FILENO or STDERR_FILENO, `hue` chooses the colour. */
+psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t hue);
+void psrti_stream_write(psrti_stream_t *stream, const char *data, size_t len);
+void psrti_stream_close(psrti_stream_t *stream); /* ends its last line */
+
+/* A line of the launcher itself on stderr: "psrt-launch: ...". */
+void psrti_output_note(psrti_output_t *output, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Calls drained, perhaps at once, when all is written. */
+void psrti_output_finish(psrti_output_t *output);
+int psrti_output_is_drained(psrti_output_t *output);
+/* Closes the loop's handles of it; run the loop until they are closed, then release. */
+void psrti_output_close(psrti_output_t *output);
+/* Only when it is drained. */
+void psrti_output_release(psrti_output_t *output);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/tasklog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static const char *const stream_names[] = {"stdout", "stderr"};
+
+psrt_status_t psrti_tasklog_make_dir(const char *dir)
+{
+    if (!dir) return PSRT_OK;
+    char *path = psrti_xstrdup(dir);
+    int failed = 0;
+    for (char *slash = path; slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash) *slash = '\0';
+        failed = mkdir(path, 0777) && errno != EEXIST;
+        if (slash) *slash = '/';
+    }
+    free(path);
+    struct stat st;
+    if (failed) return psrti_fail(PSRT_ERR_IO, "--log-dir %s: %s", dir, strerror(errno));
+    if (stat(dir, &st) || !S_ISDIR(st.st_mode))
+        return psrti_fail(PSRT_ERR_IO, "--log-dir %s: not a directory", dir);
+    return PSRT_OK;
+}
+
+void psrti_tasklog_init(psrti_tasklog_t *log) { log->fds[0] = log->fds[1] = -1; }
+
+psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const char *dir, const psrti_task_t *task)
+{
+    psrti_tasklog_init(log);
+    char name[24];
+    snprintf(name, sizeof name, "%s", task->name);
+    char *colon = strchr(name, ':');
+    if (colon) *colon = '-';
+    for (int i = 0; dir && i < 2; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s.%u.%s", dir, name, task->attempt, stream_names[i]);
+        log->fds[i] = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (log->fds[i] >= 0) continue;
+        psrt_status_t st = psrti_fail(PSRT_ERR_IO, "log file %s: %s", path, strerror(errno));
+        psrti_tasklog_close(log, 0);
+        return st;
+    }
+    return PSRT_OK;
+}
+
+psrt_status_t psrti_tasklog_write(psrti_tasklog_t *log, int which, const char *data, size_t len)
+{
+    while (log->fds[which] >= 0 && len) {
+        ssize_t n = write(log->fds[which], data, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            int error = errno;
+            psrti_tasklog_close(log, which);
+            return psrti_fail(PSRT_ERR_IO, "log file of %s: %s", stream_names[which],
+                              strerror(error));
+        }
+        data += n;
+        len -= (size_t)n;
+    }
+    return PSRT_OK;
+}
+
+void psrti_tasklog_close(psrti_tasklog_t *log, int which)
+{
+    if (log->fds[which] >= 0) close(log->fds[which]);
+    log->fds[which] = -1;
+}
