@@ -10,6 +10,7 @@
 /* Highest score first. */
 static const psrt_transport_ops_t *const built_in[] = {
     &psrti_transport_inproc,
+    &psrti_transport_shm,
 };
 
 /* The checked copy of the table, made once: it never changes afterwards. */
