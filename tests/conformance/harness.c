@@ -298,6 +298,16 @@ size_t count_fds(void)
     return count;
 }
 
+void remove_dir_contents(const char *path)
+{
+    struct dirent *entry;
+    DIR *dir = opendir(path);
+    cr_assert(dir != NULL);
+    while ((entry = readdir(dir)))
+        if (entry->d_name[0] != '.') unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+}
+
 /* ---- worlds ------------------------------------------------------------------------------------ */
 
 static void world_open(world_t *w, const psrt_transport_ops_t *ops)

@@ -120,6 +120,7 @@ psrt_status_t send_ctrl(world_t *w, psrt_ep_t *ep, const void *data, uint64_t le
                         psrt_tx_t *tx);
 
 size_t count_fds(void);
+void remove_dir_contents(const char *dir);
 
 /* A peer in a process of its own: runs `main_fn` with its peer open (peer 1, listening). */
 typedef struct child {
