@@ -201,8 +201,8 @@ typedef struct psrt_dense_params {
      *  weight_decay=..; "none" or NULL: a push is added to the values. */
     const char *optimizer;
     const char *consistency; /**< "sync" (default), "async", "ssp:s"                              */
-    const char *reduce;      /**< "average" (default) or "sum" of the contributions of a sync step */
-    int deterministic;       /**< sync only: sum in rank order, bit-equal results                  */
+    const char *reduce; /**< "average" (default) or "sum" of the contributions of a sync step */
+    int deterministic;  /**< sync only: sum in rank order, bit-equal results                  */
 } psrt_dense_params_t;
 #define PSRT_DENSE_PARAMS_INIT                                                                     \
     {                                                                                              \
@@ -267,13 +267,13 @@ typedef struct psrt_request {
     size_t size;
     psrt_table_t *table;
     const void *grad; /**< `count` elements of the table's dtype; unchanged until the op ends     */
-    void *value;      /**< `count` elements; undefined until the op ended with OK; may not overlap grad */
+    void *value;      /**< `count` elements, not over grad; undefined until the op ended with OK */
     uint64_t offset;  /**< first element                                                          */
     uint64_t count;   /**< elements; 0 with offset 0: the whole table                             */
-    uint64_t step;    /**< push: its step, PSRT_STEP_NEXT (default of _INIT): this worker's next one;
+    uint64_t step; /**< push: its step, PSRT_STEP_NEXT (default of _INIT): this worker's next one;
                            pull alone: lowest version wanted, PSRT_STEP_NEXT: what consistency says */
-    int priority;     /**< -128..127, higher goes first, never reorders one slice; default 0       */
-    int more;         /**< push of a range: further pushes of this step follow (the step stays open);
+    int priority;  /**< -128..127, higher goes first, never reorders one slice; default 0       */
+    int more;      /**< push of a range: further pushes of this step follow (the step stays open);
                            the last push, or one of the whole table, ends the step                 */
 } psrt_request_t;
 #define PSRT_REQUEST_INIT                                                                          \
@@ -374,8 +374,8 @@ psrt_status_t psrt_coordinator_run(const psrt_server_params_t *params);
 typedef struct psrt_config_info {
     size_t size;
     const char *name, *type, *default_text, *choices, *doc; /**< static                        */
-    char value[256];  /**< current value as text; empty for secrets                             */
-    char origin[32];  /**< "default", "environment" or "set"                                    */
+    char value[256]; /**< current value as text; empty for secrets                             */
+    char origin[32]; /**< "default", "environment" or "set"                                    */
 } psrt_config_info_t;
 
 /**
@@ -387,7 +387,7 @@ psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info_p);
 
 typedef struct psrt_module_info {
     size_t size;
-    char kind[16];  /**< "transport", "kernels", "optimizer", "module"             */
+    char kind[16]; /**< "transport", "kernels", "optimizer", "module"             */
     char name[32];
     int available;  /**< usable on this machine                                    */
     int score;      /**< transports and kernels: higher is preferred; else 0       */

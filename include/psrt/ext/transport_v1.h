@@ -72,13 +72,13 @@ typedef struct psrt_iface psrt_iface_t; /* a transport's own struct begins with 
 typedef struct psrt_ep psrt_ep_t;       /* likewise                                      */
 
 typedef struct psrt_msg {
-    psrt_hdr_t hdr;    /* private, validated copy (frame CRC, magic, version, payload length)     */
-    const void *data;  /* payload, readable until DONE or release; NULL: map or fetch `rd`        */
-    uint64_t len;      /* payload bytes                                                           */
-    psrt_rdesc_t rd;   /* valid if data is NULL and len > 0                                       */
-    uint32_t flags;    /* 0                                                                       */
-    psrt_ep_t *ep;     /* endpoint it came from                                                   */
-    void *impl;        /* transport's own                                                         */
+    psrt_hdr_t hdr;   /* private, validated copy (frame CRC, magic, version, payload length)     */
+    const void *data; /* payload, readable until DONE or release; NULL: map or fetch `rd`        */
+    uint64_t len;     /* payload bytes                                                           */
+    psrt_rdesc_t rd;  /* valid if data is NULL and len > 0                                       */
+    uint32_t flags;   /* 0                                                                       */
+    psrt_ep_t *ep;    /* endpoint it came from                                                   */
+    void *impl;       /* transport's own                                                         */
 } psrt_msg_t;
 
 typedef enum psrt_rx {
@@ -110,19 +110,19 @@ typedef struct psrt_iface_params {
     psrt_rx_t (*on_msg)(void *arg, psrt_msg_t *msg);
     void (*on_ep)(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_status_t status);
     void *arg;
-    int listen;               /* 1: accept connections; iface_addr then gives the address          */
-    int listen_fd;            /* zmq: listening TCP socket to adopt, -1 for none                   */
+    int listen;    /* 1: accept connections; iface_addr then gives the address          */
+    int listen_fd; /* zmq: listening TCP socket to adopt, -1 for none                   */
     const char *bind_address; /* zmq: address to bind, "127.0.0.1", "[::1]"; NULL: loopback;
                                  a port may follow, "127.0.0.1:5000", else the system chooses      */
-    const char *job_dir;      /* shm: 0700 directory for sockets; NULL: a private one is made      */
-    const uint8_t *job_nonce; /* 16 bytes, identify the job                                        */
-    const uint8_t *secret;    /* 32 bytes: CURVE secret key of the job; NULL with security off     */
-    int security;             /* psrt_security_t                                                   */
-    uint32_t task;            /* own task id and incarnation, for identities and log lines          */
+    const char *job_dir; /* shm: 0700 directory for sockets; NULL: a private one is made      */
+    const uint8_t *job_nonce; /* 16 bytes, identify the job */
+    const uint8_t *secret; /* 32 bytes: CURVE secret key of the job; NULL with security off     */
+    int security;          /* psrt_security_t                                                   */
+    uint32_t task;         /* own task id and incarnation, for identities and log lines          */
     uint64_t incarnation;
-    uint64_t max_message;     /* largest payload accepted, bytes                                   */
-    uint64_t arena;           /* bytes of staging for pushes from ordinary memory                  */
-    uint64_t window;          /* payload bytes in flight an endpoint before send says AGAIN        */
+    uint64_t max_message; /* largest payload accepted, bytes                                   */
+    uint64_t arena;       /* bytes of staging for pushes from ordinary memory                  */
+    uint64_t window;      /* payload bytes in flight an endpoint before send says AGAIN        */
 } psrt_iface_params_t;
 
 typedef enum psrt_security { PSRT_SECURITY_ENCRYPTED, PSRT_SECURITY_OFF } psrt_security_t;
@@ -133,7 +133,7 @@ typedef enum psrt_security { PSRT_SECURITY_ENCRYPTED, PSRT_SECURITY_OFF } psrt_s
 
 #define PSRT_ADDR_MAX 256
 
-#define PSRT_SEND_MORE 1u /* hint: more sends follow before the next progress, wake the peer later */
+#define PSRT_SEND_MORE 1u /* hint: more sends follow before progress, wake the peer later */
 
 typedef struct psrt_transport_ops {
     size_t size;
