@@ -11,6 +11,7 @@
 static const psrt_transport_ops_t *const built_in[] = {
     &psrti_transport_inproc,
     &psrti_transport_shm,
+    &psrti_transport_zmq,
 };
 
 /* The checked copy of the table, made once: it never changes afterwards. */
