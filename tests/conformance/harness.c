@@ -191,28 +191,44 @@ void connect_pair(world_t *w, seen_ep_t **dialled_p, seen_ep_t **accepted_p)
     *accepted_p = newest_accepted(to);
 }
 
-unsigned pump(world_t *w)
+static unsigned progress(peer_t *peer)
+{
+    if (!peer->iface) return 0;
+    peer->in_progress = 1;
+    unsigned events = peer->ops->progress(peer->iface);
+    peer->in_progress = 0;
+    return events;
+}
+
+static void sleep_on(peer_t *const *peers, size_t count, int wait_ms)
 {
     struct pollfd fds[MAX_PEERS];
-    nfds_t count = 0;
-    unsigned events = 0;
+    nfds_t used = 0;
     int busy = 0;
-    for (int i = 0; i < MAX_PEERS; i++) {
-        peer_t *peer = &w->peer[i];
-        if (!peer->iface) continue;
-        peer->in_progress = 1;
-        events += peer->ops->progress(peer->iface);
-        peer->in_progress = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!peers[i]->iface) continue;
+        busy |= peers[i]->ops->arm(peers[i]->iface) != PSRT_OK;
+        fds[used++] =
+            (struct pollfd){ .fd = peers[i]->ops->wait_fd(peers[i]->iface), .events = POLLIN };
     }
-    if (events) return events;
-    for (int i = 0; i < MAX_PEERS; i++) {
-        peer_t *peer = &w->peer[i];
-        if (!peer->iface) continue;
-        busy |= peer->ops->arm(peer->iface) != PSRT_OK;
-        fds[count++] = (struct pollfd){ .fd = peer->ops->wait_fd(peer->iface), .events = POLLIN };
-    }
-    if (!busy) poll(fds, count, w->wait_ms);
-    return 0;
+    if (!busy) poll(fds, used, wait_ms);
+}
+
+unsigned pump(world_t *w)
+{
+    peer_t *peers[MAX_PEERS];
+    unsigned events = 0;
+    for (int i = 0; i < MAX_PEERS; i++)
+        events += progress(peers[i] = &w->peer[i]);
+    if (events == 0) sleep_on(peers, MAX_PEERS, w->wait_ms);
+    return events;
+}
+
+unsigned pump_peer(peer_t *peer)
+{
+    unsigned events = progress(peer);
+    if (events == 0) sleep_on(&peer, 1, peer->world->wait_ms);
+    return events;
 }
 
 /* ---- data -------------------------------------------------------------------------------------- */

@@ -89,6 +89,8 @@ psrt_status_t read_payload(peer_t *peer, psrt_msg_t *msg, void *out);
 
 /* Progress of all open peers; sleeps on their descriptors, at most wait_ms, when nothing happened. */
 unsigned pump(world_t *w);
+/* The same for one peer alone, for tests with threads. */
+unsigned pump_peer(peer_t *peer);
 #define PUMP_UNTIL_NS(w, ns, condition)                                                            \
     do {                                                                                           \
         uint64_t until_ = psrti_now_ns() + (ns);                                                   \

@@ -10,10 +10,8 @@
 
 static void case_connect(world_t *w)
 {
-    static const char *const foreign[] = {
-        "",     "x",    "inproc:",        "inproc:1:0:1",
-        "shm:", "zmq:", "GET / HTTP/1.1"
-    };
+    static const char *const foreign[] = { "",     "x",    "inproc:",       "inproc:1:0:1",
+                                           "shm:", "zmq:", "GET / HTTP/1.1" };
     peer_t *a = peer_open(w, 0, 0), *b = peer_open(w, 1, 1);
     psrt_ep_t *ep = NULL;
     cr_assert(w->ops->reachable(a->iface, b->addr), "%s: %s", w->ops->name, b->addr);
