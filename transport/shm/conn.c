@@ -30,28 +30,9 @@
 #define SO_PEERPIDFD 77
 #endif
 
-#define HELLO_MAGIC 0x6d687350u /* "Pshm" */
-#define SHM_VERSION 1u
 #define HANDSHAKE_NS (10 * PSRTI_NS_PER_S)
 #define ACCEPTS_PER_CALL 16
 #define PACKETS_PER_CALL 256
-
-enum { PK_HELLO = 1, PK_WELCOME, PK_READY, PK_SEG, PK_WAKE };
-
-typedef struct hello {
-    uint32_t magic;
-    uint16_t version, kind;
-    uint8_t nonce[16];
-    uint32_t task, units;
-    uint64_t incarnation, lane_bytes;
-    uint64_t reserved[2];
-} hello_t;
-_Static_assert(sizeof(hello_t) == 64, "bytes of HELLO and WELCOME");
-
-typedef struct seg_packet {
-    uint32_t kind, id;
-    uint64_t bytes;
-} seg_packet_t;
 
 /* ---- directory and addresses ------------------------------------------------------------------ */
 
@@ -64,8 +45,8 @@ static psrt_status_t private_dir(shm_iface_t *iface)
         return psrti_fail(PSRT_ERR_NO_MEMORY, "shm: out of memory");
     }
     if (mkdtemp(iface->private_dir)) return PSRT_OK;
-    psrt_status_t status = psrti_fail(PSRT_ERR_IO, "shm: cannot make a directory in %s: %s", tmp,
-                                      strerror(errno));
+    psrt_status_t status =
+        psrti_fail(PSRT_ERR_IO, "shm: cannot make a directory in %s: %s", tmp, strerror(errno));
     free(iface->private_dir);
     iface->private_dir = NULL;
     return status;
@@ -116,12 +97,13 @@ uint64_t psrti_shm_host_id(void)
 
 psrt_status_t psrti_shm_addr_parse(const char *addr, uint64_t *host_p, char name[40])
 {
-    unsigned long long host;
-    char rest[40];
-    int end = 0;
-    if (sscanf(addr, "shm:%16llx:%39[0-9a-z]%n", &host, rest, &end) != 2 || addr[end] != '\0')
+    static const char digits[] = "0123456789abcdef",
+                      letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    const char *host = addr + 4, *rest = addr + 21;
+    if (strncmp(addr, "shm:", 4) != 0 || strspn(host, digits) != 16 || host[16] != ':' || !*rest ||
+        strspn(rest, letters) != strlen(rest) || strlen(rest) >= 40)
         return psrti_fail(PSRT_ERR_INVALID, "shm: address '%.100s' is not shm:HOST:NAME", addr);
-    *host_p = host;
+    *host_p = strtoull(host, NULL, 16);
     snprintf(name, 40, "%s", rest);
     return PSRT_OK;
 }
@@ -143,8 +125,8 @@ static psrt_status_t fail_socket(const char *what)
     struct rlimit limit = { 0, 0 };
     getrlimit(RLIMIT_NOFILE, &limit);
     return psrti_fail(PSRT_ERR_LIMIT,
-                      "shm: %s: no descriptors left, raise RLIMIT_NOFILE (ulimit -n), now %llu", what,
-                      (unsigned long long)limit.rlim_cur);
+                      "shm: %s: no descriptors left, raise RLIMIT_NOFILE (ulimit -n), now %llu",
+                      what, (unsigned long long)limit.rlim_cur);
 }
 
 /* The name says nothing and does not repeat: two jobs or two lives of a task never share it. */
@@ -205,7 +187,8 @@ psrt_status_t psrti_shm_watch(shm_ep_t *ep)
 {
     shm_iface_t *iface = shm_iface_of(ep);
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uintptr_t)ep };
-    if (epoll_ctl(iface->epoll_fd, EPOLL_CTL_ADD, ep->sock, &event) != 0) return fail_socket("epoll");
+    if (epoll_ctl(iface->epoll_fd, EPOLL_CTL_ADD, ep->sock, &event) != 0)
+        return fail_socket("epoll");
     if (ep->pidfd < 0) return PSRT_OK;
     event.data.u64 |= 1;
     if (epoll_ctl(iface->epoll_fd, EPOLL_CTL_ADD, ep->pidfd, &event) != 0)
@@ -248,14 +231,15 @@ static ssize_t packet_send(shm_ep_t *ep, const void *data, size_t len, int fd)
         memcpy(CMSG_DATA(cmsg), &fd, sizeof fd);
     }
     ssize_t n;
-    do n = sendmsg(ep->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    do
+        n = sendmsg(ep->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     return n;
 }
 
 void psrti_shm_wake(shm_ep_t *ep)
 {
-    uint8_t byte = PK_WAKE;
+    uint8_t byte = SHM_PK_WAKE;
     /* A full socket holds packets that wake the peer anyway; a closed one shows in progress. */
     (void)packet_send(ep, &byte, 1, -1);
 }
@@ -271,7 +255,7 @@ psrt_status_t psrti_shm_pass_seg(shm_ep_t *ep, const shm_seg_t *seg)
         ep->passed = passed;
         ep->passed_count = count;
     }
-    seg_packet_t packet = { .kind = PK_SEG, .id = seg->id, .bytes = seg->size };
+    shm_seg_packet_t packet = { .kind = SHM_PK_SEG, .id = seg->id, .bytes = seg->size };
     if (packet_send(ep, &packet, sizeof packet, seg->fd) < 0) {
         if (errno != EAGAIN && errno != ETOOMANYREFS && errno != ENOBUFS) return PSRT_ERR_PEER_LOST;
         struct epoll_event event = { .events = EPOLLIN | EPOLLOUT, .data.u64 = (uintptr_t)ep };
@@ -292,13 +276,13 @@ static psrt_status_t hello_send(shm_ep_t *ep, uint16_t kind)
     psrt_status_t status = psrti_shm_memfd(sizeof(shm_lane_t), false, &fd, &base);
     if (status != PSRT_OK) return status;
     ep->own = base;
-    hello_t hello = { .magic = HELLO_MAGIC,
-                      .version = SHM_VERSION,
-                      .kind = kind,
-                      .task = iface->params.task,
-                      .units = SHM_UNITS,
-                      .incarnation = iface->params.incarnation,
-                      .lane_bytes = sizeof(shm_lane_t) };
+    shm_hello_t hello = { .magic = SHM_MAGIC,
+                          .version = SHM_VERSION,
+                          .kind = kind,
+                          .task = iface->params.task,
+                          .units = SHM_UNITS,
+                          .incarnation = iface->params.incarnation,
+                          .lane_bytes = sizeof(shm_lane_t) };
     memcpy(hello.nonce, iface->nonce, sizeof hello.nonce);
     ssize_t n = packet_send(ep, &hello, sizeof hello, fd);
     if (n < 0) status = fail_socket("handshake");
@@ -307,11 +291,11 @@ static psrt_status_t hello_send(shm_ep_t *ep, uint16_t kind)
 }
 
 /* Checks HELLO or WELCOME and maps the peer's lane. */
-static psrt_status_t hello_check(shm_ep_t *ep, const hello_t *hello, size_t len, int fd, uint16_t kind,
-                                 const char **why)
+static psrt_status_t hello_check(shm_ep_t *ep, const shm_hello_t *hello, size_t len, int fd,
+                                 uint16_t kind, const char **why)
 {
     *why = NULL;
-    if (len != sizeof *hello || hello->magic != HELLO_MAGIC || hello->kind != kind)
+    if (len != sizeof *hello || hello->magic != SHM_MAGIC || hello->kind != kind)
         *why = "malformed handshake";
     else if (hello->version != SHM_VERSION)
         *why = "another version of the shared-memory protocol";
@@ -333,10 +317,10 @@ static psrt_status_t hello_check(shm_ep_t *ep, const hello_t *hello, size_t len,
 static void on_hello(shm_ep_t *ep, const void *data, size_t len, int fd)
 {
     const char *why;
-    psrt_status_t status = hello_check(ep, data, len, fd, PK_HELLO, &why);
+    psrt_status_t status = hello_check(ep, data, len, fd, SHM_PK_HELLO, &why);
     if (status == PSRT_OK) {
         ep->state = SHM_READY;
-        status = hello_send(ep, PK_WELCOME);
+        status = hello_send(ep, SHM_PK_WELCOME);
         why = NULL;
     }
     if (status != PSRT_OK) psrti_shm_ep_lose(ep, status, why);
@@ -345,9 +329,9 @@ static void on_hello(shm_ep_t *ep, const void *data, size_t len, int fd)
 static void on_welcome(shm_ep_t *ep, const void *data, size_t len, int fd)
 {
     const char *why;
-    psrt_status_t status = hello_check(ep, data, len, fd, PK_WELCOME, &why);
+    psrt_status_t status = hello_check(ep, data, len, fd, SHM_PK_WELCOME, &why);
     if (status == PSRT_OK) {
-        uint8_t byte = PK_READY;
+        uint8_t byte = SHM_PK_READY;
         if (packet_send(ep, &byte, 1, -1) == 1) {
             psrti_shm_ep_up(ep);
             return;
@@ -360,7 +344,8 @@ static void on_welcome(shm_ep_t *ep, const void *data, size_t len, int fd)
 
 /* ---- segments of the peer --------------------------------------------------------------------- */
 
-static psrt_status_t seg_accept(shm_ep_t *ep, const seg_packet_t *packet, int fd, const char **why)
+static psrt_status_t seg_accept(shm_ep_t *ep, const shm_seg_packet_t *packet, int fd,
+                                const char **why)
 {
     if (packet->id == 0 || psrti_map_get(&ep->rsegs, packet->id) ||
         ep->rsegs.count >= SHM_MAX_SEGMENTS) {
@@ -387,13 +372,13 @@ static psrt_status_t seg_accept(shm_ep_t *ep, const seg_packet_t *packet, int fd
 
 static void on_packet_up(shm_ep_t *ep, const void *data, size_t len, int fd)
 {
-    seg_packet_t packet;
+    shm_seg_packet_t packet;
     const char *why = "malformed packet";
     psrt_status_t status = PSRT_ERR_PROTOCOL;
-    if (len == 1 && *(const uint8_t *)data == PK_WAKE && fd < 0) return;
+    if (len == 1 && *(const uint8_t *)data == SHM_PK_WAKE && fd < 0) return;
     if (len == sizeof packet) {
         memcpy(&packet, data, sizeof packet);
-        if (packet.kind == PK_SEG) status = seg_accept(ep, &packet, fd, &why);
+        if (packet.kind == SHM_PK_SEG) status = seg_accept(ep, &packet, fd, &why);
     }
     if (status != PSRT_OK) psrti_shm_ep_lose(ep, status, why);
 }
@@ -406,7 +391,7 @@ static void on_packet(shm_ep_t *ep, const void *data, size_t len, int fd)
     case SHM_HELLO: on_hello(ep, data, len, fd); break;
     case SHM_WELCOME: on_welcome(ep, data, len, fd); break;
     case SHM_READY:
-        if (len == 1 && *(const uint8_t *)data == PK_READY)
+        if (len == 1 && *(const uint8_t *)data == SHM_PK_READY)
             psrti_shm_ep_up(ep);
         else
             psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "malformed handshake");
@@ -446,10 +431,12 @@ static void on_eof(shm_ep_t *ep)
 void psrti_shm_sock_read(shm_ep_t *ep)
 {
     for (int i = 0; i < PACKETS_PER_CALL; i++) {
-        _Alignas(8) uint8_t data[sizeof(hello_t)];
+        _Alignas(8) uint8_t data[sizeof(shm_hello_t)];
         _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
         struct iovec iov = { .iov_base = data, .iov_len = sizeof data };
-        struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+        struct msghdr msg = { .msg_iov = &iov,
+                              .msg_iovlen = 1,
+                              .msg_control = control,
                               .msg_controllen = sizeof control };
         ssize_t n = recvmsg(ep->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0 && errno == EAGAIN) return;
@@ -519,7 +506,7 @@ static psrt_status_t dial_connect(shm_ep_t *ep)
         return psrti_fail(PSRT_ERR_UNREACHABLE, "shm: socket %s: %s", ep->name, strerror(errno));
     }
     psrt_status_t status = identify(ep);
-    return status == PSRT_OK ? hello_send(ep, PK_HELLO) : status;
+    return status == PSRT_OK ? hello_send(ep, SHM_PK_HELLO) : status;
 }
 
 void psrti_shm_dial(shm_ep_t *ep)

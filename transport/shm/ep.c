@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Endpoints: sending, receiving, losing, closing.
+ * Endpoints: sending, losing, closing.
  *
  * Fencing. ep_close (and a loss) stores `closed` in the own lane before it returns. A receiver drops
  * descriptors that it finds after that, and `verify`, called after the payload was read, says STALE
@@ -20,14 +20,6 @@
 #include "base/log.h"
 #include "transport/shm/shm.h"
 
-#define MESSAGES_PER_POLL 64
-
-/* GCC's TSan does not model fences; nothing here depends on it, since it does not connect the two
- * mappings of a segment either. */
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wtsan"
-#endif
-
 /* ---- life ------------------------------------------------------------------------------------- */
 
 shm_ep_t *psrti_shm_ep_new(shm_iface_t *iface, shm_state_t state)
@@ -45,7 +37,8 @@ shm_ep_t *psrti_shm_ep_new(shm_iface_t *iface, shm_state_t state)
     ep->state = state;
     ep->sock = ep->pidfd = -1;
     ep->free_count = SHM_SLOTS;
-    for (unsigned i = 0; i < SHM_SLOTS; i++) ep->free_slots[i] = (uint8_t)i;
+    for (unsigned i = 0; i < SHM_SLOTS; i++)
+        ep->free_slots[i] = (uint8_t)i;
     psrti_list_init(&ep->holds);
     iface->eps[iface->ep_count++] = ep;
     iface->connecting++;
@@ -68,13 +61,11 @@ static void unwatch(shm_ep_t *ep)
     if (ep->pidfd >= 0) epoll_ctl(epoll_fd, EPOLL_CTL_DEL, ep->pidfd, NULL);
 }
 
-static void hold_put(shm_iface_t *iface, shm_hold_t *hold);
-
 static void unmap(shm_ep_t *ep)
 {
     shm_iface_t *iface = shm_iface_of(ep);
     while (!psrti_list_empty(&ep->holds))
-        hold_put(iface, PSRTI_LIST_ENTRY(ep->holds.next, shm_hold_t, node));
+        psrti_shm_hold_put(iface, PSRTI_LIST_ENTRY(ep->holds.next, shm_hold_t, node));
     size_t pos = 0;
     uint64_t id;
     for (shm_rseg_t *rseg; (rseg = psrti_map_next(&ep->rsegs, &pos, &id));)
@@ -109,20 +100,21 @@ void psrti_shm_ep_free(shm_ep_t *ep)
 static void tx_free(shm_ep_t *ep, uint8_t slot)
 {
     shm_tx_t *t = &ep->tx[slot];
-    if (t->seg->kind == SHM_SEG_ARENA) psrti_shm_arena_give(t);
-    if (t->seg->kind == SHM_SEG_TEMP) psrti_shm_seg_free(shm_iface_of(ep), t->seg);
+    if (t->kind == SHM_SEG_ARENA) psrti_shm_arena_give(t);
+    if (t->kind == SHM_SEG_TEMP) psrti_shm_seg_free(shm_iface_of(ep), t->seg);
     ep->in_flight -= t->len;
     *t = (shm_tx_t){ 0 };
     ep->free_slots[ep->free_count++] = slot;
 }
 
-/* False: the endpoint left UP in the callback. */
-static bool tx_done(shm_ep_t *ep, uint8_t slot)
+/* The peer is done with it. False: nothing was sent in this slot. */
+bool psrti_shm_tx_retired(shm_ep_t *ep, uint8_t slot)
 {
+    if (!ep->tx[slot].seg) return false;
     psrt_tx_t *tx = ep->tx[slot].tx;
     tx_free(ep, slot);
     if (tx) tx->done(tx, PSRT_OK);
-    return ep->state == SHM_UP;
+    return true;
 }
 
 /* Ends what is in flight; copies in the arena stay while the peer may read them. */
@@ -131,7 +123,7 @@ static void tx_cancel_all(shm_ep_t *ep, psrt_status_t status)
     bool gone = ep->gone || !ep->peer || atomic_load(&ep->peer->closed);
     for (unsigned slot = 0; slot < SHM_SLOTS; slot++) {
         shm_tx_t *t = &ep->tx[slot];
-        if (!t->seg || (t->seg->kind == SHM_SEG_ARENA && !gone)) continue;
+        if (!t->seg || (t->kind == SHM_SEG_ARENA && !gone)) continue;
         psrt_tx_t *tx = t->tx;
         tx_free(ep, (uint8_t)slot);
         if (tx) tx->done(tx, status);
@@ -146,7 +138,7 @@ static void fence_peer(shm_ep_t *ep)
 {
     if (!ep->own) return;
     atomic_store_explicit(&ep->own->closed, 1, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst); /* before any later write to what was sent */
+    shm_fence(); /* before any later write to what was sent */
 }
 
 static void log_loss(const shm_ep_t *ep, psrt_status_t status, const char *why)
@@ -243,13 +235,13 @@ static void send_inline(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *data, u
 }
 
 /* Finds or makes shared memory that holds the payload, known to the peer, and fills *t. */
-static psrt_status_t place(shm_ep_t *ep, shm_seg_t *seg, const void *data, uint64_t len, shm_tx_t *t,
-                           uint64_t *off_p)
+static psrt_status_t place(shm_ep_t *ep, shm_seg_t *seg, const void *data, uint64_t len,
+                           shm_tx_t *t, uint64_t *off_p)
 {
     shm_iface_t *iface = shm_iface_of(ep);
     psrt_status_t status;
     if (seg) {
-        *t = (shm_tx_t){ .seg = seg, .len = len };
+        *t = (shm_tx_t){ .seg = seg, .kind = seg->kind, .len = len };
         *off_p = (uint64_t)((const uint8_t *)data - seg->base);
         return psrti_shm_pass_seg(ep, seg);
     }
@@ -261,7 +253,7 @@ static psrt_status_t place(shm_ep_t *ep, shm_seg_t *seg, const void *data, uint6
             psrti_shm_seg_free(iface, seg);
             return status;
         }
-        *t = (shm_tx_t){ .seg = seg, .len = len };
+        *t = (shm_tx_t){ .seg = seg, .kind = seg->kind, .len = len };
         *off_p = 0;
     } else {
         status = psrti_shm_arena_create(iface);
@@ -318,267 +310,4 @@ psrt_status_t psrti_shm_send(psrt_ep_t *ep_, const psrt_hdr_t *hdr, const void *
         return psrti_fail(PSRT_ERR_INVALID, "shm: %llu bytes without a tx; at most %u",
                           (unsigned long long)len, SHM_EAGER);
     return send_desc(ep, hdr, data, len, tx);
-}
-
-/* ---- holds ------------------------------------------------------------------------------------ */
-
-static shm_hold_t *hold_get(shm_iface_t *iface)
-{
-    psrti_list_t *node = iface->free_holds.next;
-    if (node != &iface->free_holds) return PSRTI_LIST_ENTRY(node, shm_hold_t, node);
-    if (iface->hold_count == iface->hold_cap) {
-        uint32_t cap = PSRTI_MAX(64u, 2 * iface->hold_cap);
-        shm_hold_t **holds = realloc(iface->holds, cap * sizeof(*holds));
-        if (!holds) return NULL;
-        iface->holds = holds;
-        iface->hold_cap = cap;
-    }
-    shm_hold_t *hold = aligned_alloc(64, sizeof *hold);
-    if (!hold) return NULL;
-    memset(hold, 0, offsetof(shm_hold_t, eager));
-    hold->index = iface->hold_count;
-    iface->holds[iface->hold_count++] = hold;
-    psrti_list_init(&hold->node);
-    psrti_list_insert_before(iface->free_holds.next, &hold->node);
-    return hold;
-}
-
-/* The one way out of a message: its handle becomes invalid and the sender is told. */
-static void hold_put(shm_iface_t *iface, shm_hold_t *hold)
-{
-    shm_ep_t *ep = hold->ep;
-    if (hold->seg) {
-        ep->busy[hold->slot / 64] &= ~(1ull << (hold->slot % 64));
-        if (ep->state == SHM_UP) psrti_shm_lane_retire(ep, hold->slot);
-        psrti_shm_rseg_unref(hold->seg);
-    }
-    free(hold->copy);
-    hold->copy = NULL;
-    hold->seg = NULL;
-    hold->ep = NULL;
-    hold->gen++;
-    psrti_list_remove(&hold->node);
-    psrti_list_insert_before(iface->free_holds.next, &hold->node); /* reuse warm memory */
-}
-
-static shm_hold_t *hold_of(shm_iface_t *iface, const psrt_msg_t *msg)
-{
-    uint64_t handle = (uintptr_t)msg->impl;
-    uint32_t index = (uint32_t)handle;
-    if (index >= iface->hold_count) return NULL;
-    shm_hold_t *hold = iface->holds[index];
-    return hold->ep && hold->gen == (uint32_t)(handle >> 32) ? hold : NULL;
-}
-
-void psrti_shm_release(psrt_iface_t *iface_, psrt_msg_t *msg)
-{
-    shm_iface_t *iface = (shm_iface_t *)iface_;
-    shm_hold_t *hold = hold_of(iface, msg);
-    if (hold) hold_put(iface, hold);
-}
-
-psrt_status_t psrti_shm_verify(psrt_iface_t *iface_, const psrt_msg_t *msg)
-{
-    shm_hold_t *hold = hold_of((shm_iface_t *)iface_, msg);
-    if (!hold) return PSRT_ERR_STALE;
-    if (!hold->seg) return PSRT_OK;
-    atomic_thread_fence(memory_order_acquire); /* the payload was read before */
-    return atomic_load_explicit(&hold->ep->peer->closed, memory_order_relaxed) ? PSRT_ERR_STALE
-                                                                                : PSRT_OK;
-}
-
-/* ---- receiving -------------------------------------------------------------------------------- */
-
-/* Hands the message up. Only from here on the endpoint may be closed or lost under our feet. */
-static void deliver(shm_ep_t *ep, shm_hold_t *hold, psrt_msg_t *msg)
-{
-    shm_iface_t *iface = shm_iface_of(ep);
-    uint32_t gen = hold->gen;
-    hold->ep = ep;
-    psrti_list_remove(&hold->node);
-    psrti_list_push(&ep->holds, &hold->node);
-    msg->ep = &ep->super;
-    msg->impl = (void *)(uintptr_t)((uint64_t)gen << 32 | hold->index);
-    psrt_rx_t rx = iface->params.on_msg(iface->super.arg, msg);
-    if (rx == PSRT_RX_HOLD || hold->gen != gen) return;
-    hold_put(iface, hold);
-    if (rx == PSRT_RX_BAD)
-        psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "sent a message that makes no sense");
-}
-
-/* Decodes from a private copy: the peer can still write the ring. */
-static bool header(shm_ep_t *ep, const uint8_t *frame, uint64_t len, psrt_hdr_t *hdr)
-{
-    uint8_t copy[PSRTI_FRAME_BYTES];
-    const char *why = "payload of another length than its header says";
-    uint64_t bytes;
-    memcpy(copy, frame, sizeof copy);
-    if (psrti_frame_decode(copy, hdr, &why) == PSRT_OK) {
-        why = "payload of another length than its header says";
-        if (psrti_frame_payload(hdr, &bytes) == PSRT_OK && bytes == len) return true;
-    }
-    psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, why);
-    return false;
-}
-
-static void recv_inline(shm_ep_t *ep, const shm_entry_t *entry)
-{
-    psrt_msg_t msg = { .len = entry->len };
-    if (!header(ep, entry->at + 8, entry->len, &msg.hdr)) return;
-    shm_hold_t *hold = hold_get(shm_iface_of(ep));
-    if (!hold) {
-        psrti_shm_ep_lose(ep, PSRT_ERR_NO_MEMORY, "out of memory for a message");
-        return;
-    }
-    if (entry->len > 0) {
-        memcpy(hold->eager, entry->at + SHM_ENTRY_HEAD, entry->len);
-        msg.data = hold->eager;
-    }
-    psrti_shm_lane_skip(ep, entry);
-    deliver(ep, hold, &msg);
-}
-
-/* Values are only added and copied, and may change under the reader without harm to it; everything
- * else is parsed, which is safe only in private memory. */
-static bool is_values(const psrt_hdr_t *hdr)
-{
-    return hdr->type == PSRTI_T_PUSH || hdr->type == PSRTI_T_INIT || hdr->type == PSRTI_T_VALUE;
-}
-
-static shm_rseg_t *rseg_find(shm_ep_t *ep, uint32_t id)
-{
-    if (ep->last && ep->last_id == id) return ep->last;
-    shm_rseg_t *rseg = psrti_map_get(&ep->rsegs, id);
-    if (!rseg) {
-        psrti_shm_sock_read(ep); /* the segment was passed before its first descriptor */
-        if (ep->state != SHM_UP) return NULL;
-        rseg = psrti_map_get(&ep->rsegs, id);
-    }
-    ep->last = rseg;
-    ep->last_id = id;
-    return rseg;
-}
-
-/* The mapped segment of a descriptor that is right in every respect, or NULL and the endpoint lost. */
-static shm_rseg_t *desc_check(shm_ep_t *ep, const shm_desc_t *desc, uint8_t slot)
-{
-    shm_rseg_t *rseg = rseg_find(ep, desc->seg);
-    const char *why = NULL;
-    if (!rseg)
-        why = "descriptor of an unknown segment";
-    else if (desc->off > rseg->size || desc->len > rseg->size - desc->off)
-        why = "descriptor outside of its segment";
-    else if (desc->len <= SHM_EAGER || desc->len > shm_iface_of(ep)->params.max_message)
-        why = "payload larger than PSRT_MAX_MESSAGE, or too small for a descriptor";
-    else if (ep->busy[slot / 64] >> (slot % 64) & 1)
-        why = "descriptor slot used twice";
-    if (!why) return rseg;
-    psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, why);
-    return NULL;
-}
-
-static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
-{
-    shm_desc_t desc;
-    memcpy(&desc, entry->at + SHM_ENTRY_HEAD, sizeof desc);
-    psrt_msg_t msg = { .len = desc.len };
-    if (!header(ep, entry->at + 8, desc.len, &msg.hdr)) return;
-    shm_rseg_t *rseg = desc_check(ep, &desc, entry->slot);
-    if (!rseg) return;
-    psrti_shm_lane_skip(ep, entry);
-    if (atomic_load(&ep->peer->closed)) return; /* withdrawn */
-
-    shm_hold_t *hold = hold_get(shm_iface_of(ep));
-    void *copy = hold && !is_values(&msg.hdr) ? malloc(desc.len) : NULL;
-    if (!hold || (!copy && !is_values(&msg.hdr))) {
-        psrti_shm_ep_lose(ep, PSRT_ERR_NO_MEMORY, "out of memory for a message");
-        return;
-    }
-    msg.data = rseg->base + desc.off;
-    if (copy) {
-        memcpy(copy, msg.data, desc.len);
-        hold->copy = copy;
-        msg.data = copy;
-        psrti_shm_lane_retire(ep, entry->slot);
-    } else {
-        hold->seg = rseg;
-        hold->slot = entry->slot;
-        rseg->refs++;
-        ep->busy[entry->slot / 64] |= 1ull << (entry->slot % 64);
-    }
-    deliver(ep, hold, &msg);
-}
-
-static void recv_free(shm_ep_t *ep, const shm_entry_t *entry)
-{
-    uint32_t id;
-    memcpy(&id, entry->at + 8, sizeof id);
-    psrti_shm_lane_skip(ep, entry);
-    shm_rseg_t *rseg = rseg_find(ep, id);
-    if (ep->state != SHM_UP) return;
-    if (!rseg) {
-        psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "freed an unknown segment");
-        return;
-    }
-    ep->last = NULL;
-    psrti_map_remove(&ep->rsegs, id);
-    psrti_shm_rseg_unref(rseg);
-}
-
-static unsigned recv_some(shm_ep_t *ep, unsigned budget)
-{
-    unsigned events = 0;
-    for (; events < budget && ep->state == SHM_UP; events++) {
-        shm_entry_t entry = psrti_shm_lane_peek(ep);
-        switch (entry.kind) {
-        case 0: return events;
-        case SHM_INLINE: recv_inline(ep, &entry); break;
-        case SHM_DESC: recv_desc(ep, &entry); break;
-        case SHM_FREE: recv_free(ep, &entry); break;
-        default: psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "damaged lane"); break;
-        }
-    }
-    return events;
-}
-
-static unsigned retired_some(shm_ep_t *ep)
-{
-    unsigned events = 0;
-    for (int slot; (slot = psrti_shm_lane_retired(ep)) != -1; events++) {
-        if (slot < 0 || !ep->tx[slot].seg) {
-            psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "retired a message that was not sent");
-            return events + 1;
-        }
-        if (!tx_done(ep, (uint8_t)slot)) return events + 1;
-    }
-    return events;
-}
-
-unsigned psrti_shm_ep_poll(shm_ep_t *ep)
-{
-    shm_iface_t *iface = shm_iface_of(ep);
-    if (ep->state == SHM_DIAL) {
-        psrti_shm_dial(ep);
-        return 1;
-    }
-    if (ep->state != SHM_UP) return 0;
-
-    /* Read before the lane: what was sent before the end is delivered before the loss. */
-    bool over = ep->gone || atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
-    unsigned events = retired_some(ep);
-    events += recv_some(ep, over ? SHM_UNITS : MESSAGES_PER_POLL);
-    if (ep->state != SHM_UP) return events;
-    if (ep->bad_index) {
-        psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "damaged lane");
-    } else if (over) {
-        bool closed = atomic_load(&ep->peer->closed);
-        ep->gone = true;
-        psrti_shm_ep_lose(ep, PSRT_ERR_PEER_LOST, closed ? "closed the connection" : "died");
-    } else if (psrti_shm_ep_writable(ep)) {
-        ep->blocked = false;
-        iface->params.on_ep(iface->super.arg, &ep->super, PSRT_EP_WRITABLE, PSRT_OK);
-    } else {
-        return events;
-    }
-    return events + 1;
 }

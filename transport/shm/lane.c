@@ -36,7 +36,7 @@ bool psrti_shm_lane_room(shm_ep_t *ep, uint32_t bytes)
     uint32_t need = pad_of(ep->head, units) + units + 1;
     if (SHM_UNITS - (ep->head - ep->tail) >= need) return true;
 
-    uint64_t consumed = atomic_load_explicit(&ep->peer->consumed, memory_order_acquire);
+    uint64_t consumed = atomic_load_explicit(&ep->peer->consumed, memory_order_seq_cst);
     if (consumed - ep->tail > ep->head - ep->tail) {
         ep->bad_index = true;
         return false;
@@ -78,8 +78,9 @@ shm_entry_t psrti_shm_lane_peek(shm_ep_t *ep)
         if (commit != commit_value(ep->pos)) return malformed;
 
         uint32_t info = atomic_load_explicit(word(at, 1), memory_order_relaxed);
-        shm_entry_t entry = { .kind = info & 0xff, .slot = (uint8_t)(info >> 8), .len = info >> 16,
-                              .at = at };
+        shm_entry_t entry = {
+            .kind = info & 0xff, .slot = (uint8_t)(info >> 8), .len = info >> 16, .at = at
+        };
         uint32_t left = SHM_UNITS - (uint32_t)(ep->pos % SHM_UNITS);
         switch (entry.kind) {
         case SHM_INLINE: entry.units = units_of(SHM_ENTRY_HEAD + entry.len); break;
@@ -132,9 +133,10 @@ void psrti_shm_lane_retire(shm_ep_t *ep, uint8_t slot)
 bool psrti_shm_lane_pending(const shm_ep_t *ep)
 {
     /* seq_cst: `sleeping` was stored before, see shm_wake_if_asleep. */
-    if (atomic_load_explicit(word(unit_at(ep->peer, ep->pos), 0), memory_order_seq_cst)) return true;
-    uint32_t entry = atomic_load_explicit(&ep->peer->retired[ep->retire_read % SHM_SLOTS],
-                                          memory_order_seq_cst);
+    if (atomic_load_explicit(word(unit_at(ep->peer, ep->pos), 0), memory_order_seq_cst))
+        return true;
+    uint32_t entry =
+        atomic_load_explicit(&ep->peer->retired[ep->retire_read % SHM_SLOTS], memory_order_seq_cst);
     return (entry & ~0xffu) == retired_lap(ep->retire_read) ||
            atomic_load_explicit(&ep->peer->closed, memory_order_seq_cst);
 }

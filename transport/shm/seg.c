@@ -107,8 +107,10 @@ static int populate(uint8_t *base, uint64_t bytes)
 psrt_status_t psrti_shm_memfd(uint64_t bytes, bool huge, int *fd_p, void **base_p)
 {
     unsigned long long available = 0;
+    psrt_status_t status;
     if (!memory_available(bytes, &available))
-        return psrti_fail(PSRT_ERR_NO_MEMORY, "shm: segment of %llu bytes: %llu bytes are available",
+        return psrti_fail(PSRT_ERR_NO_MEMORY,
+                          "shm: segment of %llu bytes: %llu bytes are available",
                           (unsigned long long)bytes, available);
     if (bytes > INT64_MAX - 2ull * SHM_HUGE) {
         errno = ENOMEM;
@@ -128,7 +130,6 @@ psrt_status_t psrti_shm_memfd(uint64_t bytes, bool huge, int *fd_p, void **base_
     *base_p = base;
     return PSRT_OK;
 
-    psrt_status_t status;
 err_unmap:
     status = fail_errno("segment", bytes);
     munmap(base, bytes);
@@ -158,7 +159,8 @@ psrt_status_t psrti_shm_map_peer(int fd, uint64_t bytes, void **base_p, const ch
         *why = "no memory to map the segment of the peer";
         return PSRT_ERR_NO_MEMORY;
     }
-    (void)madvise(base, bytes, MADV_POPULATE_READ);
+    /* Not a sparse file: reading its holes would fill them. */
+    if ((uint64_t)st.st_blocks * 512 >= bytes) (void)madvise(base, bytes, MADV_POPULATE_READ);
     *base_p = base;
     return PSRT_OK;
 }
@@ -225,7 +227,8 @@ static psrt_status_t units_init(shm_units_t *u, uint64_t count)
 static psrt_status_t seg_slot(shm_iface_t *iface, uint32_t *slot_p)
 {
     uint32_t slot = 0;
-    while (slot < iface->seg_count && iface->segs[slot]) slot++;
+    while (slot < iface->seg_count && iface->segs[slot])
+        slot++;
     if (slot == iface->seg_cap) {
         uint32_t cap = PSRTI_MAX(16u, 2 * slot);
         shm_seg_t **segs = realloc(iface->segs, cap * sizeof(*segs));
@@ -250,10 +253,12 @@ static void range_insert(shm_iface_t *iface, shm_seg_t *seg)
 static void range_remove(shm_iface_t *iface, const shm_seg_t *seg)
 {
     uint32_t i = 0;
-    while (i < iface->range_count && iface->ranges[i] != seg) i++;
+    while (i < iface->range_count && iface->ranges[i] != seg)
+        i++;
     if (i == iface->range_count) return;
     iface->range_count--;
-    for (; i < iface->range_count; i++) iface->ranges[i] = iface->ranges[i + 1];
+    for (; i < iface->range_count; i++)
+        iface->ranges[i] = iface->ranges[i + 1];
 }
 
 static psrt_status_t seg_create(shm_iface_t *iface, uint64_t bytes, shm_seg_kind_t kind,
@@ -323,7 +328,8 @@ void psrti_shm_segs_flush(shm_iface_t *iface)
         shm_seg_t *seg = iface->segs[i];
         if (!seg || seg->base) continue;
         bool all = true;
-        for (uint32_t e = 0; e < iface->ep_count; e++) all &= announce_free(iface->eps[e], seg);
+        for (uint32_t e = 0; e < iface->ep_count; e++)
+            all &= announce_free(iface->eps[e], seg);
         if (!all) continue;
         seg_forget(iface, seg);
         iface->freed_segs--;
@@ -449,7 +455,10 @@ psrt_status_t psrti_shm_arena_create(shm_iface_t *iface)
     return PSRT_OK;
 }
 
-static uint32_t arena_units(uint64_t len) { return (uint32_t)(round_up(len, ARENA_UNIT) / ARENA_UNIT); }
+static uint32_t arena_units(uint64_t len)
+{
+    return (uint32_t)(round_up(len, ARENA_UNIT) / ARENA_UNIT);
+}
 
 bool psrti_shm_arena_fits(shm_iface_t *iface, uint64_t len)
 {
@@ -471,7 +480,4 @@ psrt_status_t psrti_shm_arena_take(shm_iface_t *iface, uint64_t len, shm_tx_t *t
     return PSRT_OK;
 }
 
-void psrti_shm_arena_give(shm_tx_t *tx)
-{
-    units_mark(&tx->seg->units, tx->unit, tx->units, false);
-}
+void psrti_shm_arena_give(shm_tx_t *tx) { units_mark(&tx->seg->units, tx->unit, tx->units, false); }

@@ -43,7 +43,8 @@ static void shm_iface_close(psrt_iface_t *iface_)
 {
     shm_iface_t *iface = (shm_iface_t *)iface_;
     iface->in_progress = true; /* endpoints are freed below, not while they are counted */
-    for (uint32_t i = 0; i < iface->ep_count; i++) psrti_shm_ep_close(&iface->eps[i]->super);
+    for (uint32_t i = 0; i < iface->ep_count; i++)
+        psrti_shm_ep_close(&iface->eps[i]->super);
     for (uint32_t i = 0; i < iface->ep_count; i++) {
         psrti_shm_ep_linger_end(iface->eps[i]);
         psrti_shm_ep_free(iface->eps[i]);
@@ -52,7 +53,8 @@ static void shm_iface_close(psrt_iface_t *iface_)
     psrti_shm_segs_destroy(iface);
     psrti_shm_listen_close(iface);
     if (iface->epoll_fd >= 0) close(iface->epoll_fd);
-    for (uint32_t i = 0; i < iface->hold_count; i++) free(iface->holds[i]);
+    for (uint32_t i = 0; i < iface->hold_count; i++)
+        free(iface->holds[i]);
     free(iface->holds);
     free(iface->eps);
     free(iface);
@@ -101,7 +103,7 @@ static int shm_reachable(psrt_iface_t *iface_, const char *addr)
     const shm_iface_t *iface = (const shm_iface_t *)iface_;
     uint64_t host;
     char name[40];
-    if (strncmp(addr, "shm:", 4) != 0 || psrti_shm_addr_parse(addr, &host, name) != PSRT_OK) return 0;
+    if (psrti_shm_addr_parse(addr, &host, name) != PSRT_OK) return 0;
     return host == iface->host && faccessat(iface->dir_fd, name, F_OK, 0) == 0;
 }
 
@@ -113,8 +115,8 @@ static psrt_status_t shm_ep_open(psrt_iface_t *iface_, const char *addr, psrt_ep
     psrt_status_t status = psrti_shm_addr_parse(addr, &host, name);
     if (status != PSRT_OK) return status;
     if (host != iface->host)
-        return psrti_fail(PSRT_ERR_UNREACHABLE, "shm: %s is on another host or in another container",
-                          addr);
+        return psrti_fail(PSRT_ERR_UNREACHABLE,
+                          "shm: %s is on another host or in another container", addr);
     shm_ep_t *ep = psrti_shm_ep_new(iface, SHM_DIAL);
     if (!ep) return psrti_fail(PSRT_ERR_NO_MEMORY, "shm: out of memory");
     memcpy(ep->name, name, sizeof ep->name);
@@ -150,7 +152,8 @@ static unsigned poll_sockets(shm_iface_t *iface)
     struct epoll_event events[EVENTS_PER_CALL];
     iface->quiet = 0;
     int n = epoll_wait(iface->epoll_fd, events, EVENTS_PER_CALL, 0);
-    for (int i = 0; i < n; i++) on_event(iface, &events[i]);
+    for (int i = 0; i < n; i++)
+        on_event(iface, &events[i]);
     return n > 0 ? (unsigned)n : 0;
 }
 
@@ -213,7 +216,8 @@ static unsigned shm_progress(psrt_iface_t *iface_)
     if (slept) set_sleeping(iface, false);
 
     unsigned events = 0;
-    for (uint32_t i = 0; i < iface->ep_count; i++) events += psrti_shm_ep_poll(iface->eps[i]);
+    for (uint32_t i = 0; i < iface->ep_count; i++)
+        events += psrti_shm_ep_poll(iface->eps[i]);
     if (sockets_due(iface, slept)) {
         events += poll_sockets(iface);
         if (iface->connecting > 0) drop_silent(iface);
@@ -229,8 +233,8 @@ static bool anything_pending(shm_iface_t *iface)
     for (uint32_t i = 0; i < iface->ep_count; i++) {
         shm_ep_t *ep = iface->eps[i];
         if (ep->state == SHM_DIAL) return true;
-        if (ep->state == SHM_UP && (ep->gone || ep->bad_index || psrti_shm_lane_pending(ep) ||
-                                    psrti_shm_ep_writable(ep)))
+        if (ep->state == SHM_UP &&
+            (ep->gone || ep->bad_index || psrti_shm_lane_pending(ep) || psrti_shm_ep_writable(ep)))
             return true;
     }
     return false;

@@ -11,7 +11,8 @@
  *   lane.c  the ring of messages and the ring of retired descriptors
  *   seg.c   sealed memfd segments, the memory of mem_alloc, the arena
  *   conn.c  listener, dialling, handshake, packets on the socket
- *   ep.c    sending, receiving, losing and closing an endpoint
+ *   ep.c    sending, losing and closing an endpoint
+ *   recv.c  receiving
  *   shm.c   the table, interfaces, progress, sleeping
  */
 #ifndef PSRTI_SHM_H
@@ -38,9 +39,11 @@
 /* ---- shared memory ---------------------------------------------------------------------------- */
 
 typedef struct shm_lane {
-    _Alignas(64) _Atomic uint32_t closed; /* 1: the owner closed; its payloads may change           */
-    _Atomic uint32_t sleeping;            /* odd: the owner sleeps; incremented at every change     */
-    _Alignas(64) _Atomic uint64_t consumed; /* units of the peer's ring that the owner is done with */
+    _Alignas(
+        64) _Atomic uint32_t closed; /* 1: the owner closed; its payloads may change           */
+    _Atomic uint32_t sleeping;       /* odd: the owner sleeps; incremented at every change     */
+    _Alignas(
+        64) _Atomic uint64_t consumed; /* units of the peer's ring that the owner is done with */
     /* Slots of the peer's descriptors that the owner is done with, in the order it was: entry i is
      * (i / SHM_SLOTS + 1) << 8 | slot. A slot is reused only after its entry was read, so at most
      * SHM_SLOTS are unread and the ring cannot overflow. */
@@ -61,6 +64,29 @@ typedef struct shm_desc {
     uint64_t off, len;
 } shm_desc_t;
 
+/* ---- packets of the socket --------------------------------------------------------------------- */
+
+#define SHM_MAGIC 0x6d687350u /* "Pshm" */
+#define SHM_VERSION 1u
+
+enum { SHM_PK_HELLO = 1, SHM_PK_WELCOME, SHM_PK_READY, SHM_PK_SEG, SHM_PK_WAKE };
+
+typedef struct shm_hello { /* HELLO and WELCOME, with the descriptor of the sender's lane */
+    uint32_t magic;
+    uint16_t version, kind;
+    uint8_t nonce[16];
+    uint32_t task, units;
+    uint64_t incarnation, lane_bytes;
+    uint64_t reserved[2];
+} shm_hello_t;
+_Static_assert(sizeof(shm_hello_t) == 64, "bytes of HELLO and WELCOME");
+
+typedef struct shm_seg_packet { /* with the descriptor of the segment */
+    uint32_t kind, id;
+    uint64_t bytes;
+} shm_seg_packet_t;
+/* READY and WAKE are one byte. */
+
 /* ---- process memory --------------------------------------------------------------------------- */
 
 typedef struct shm_iface shm_iface_t;
@@ -72,7 +98,12 @@ typedef struct shm_units {
     uint32_t count, taken, next;
 } shm_units_t;
 
-typedef enum shm_seg_kind { SHM_SEG_LARGE, SHM_SEG_POOL, SHM_SEG_ARENA, SHM_SEG_TEMP } shm_seg_kind_t;
+typedef enum shm_seg_kind {
+    SHM_SEG_LARGE,
+    SHM_SEG_POOL,
+    SHM_SEG_ARENA,
+    SHM_SEG_TEMP
+} shm_seg_kind_t;
 
 typedef struct shm_seg { /* own segment, mapped for writing */
     uint8_t *base;       /* NULL: freed, until all peers were told */
@@ -93,6 +124,7 @@ typedef struct shm_rseg { /* a peer's segment, mapped read-only */
 typedef struct shm_tx { /* a descriptor in flight */
     psrt_tx_t *tx;      /* NULL: the payload was copied, nobody waits */
     shm_seg_t *seg;     /* NULL: slot is free */
+    shm_seg_kind_t kind;
     uint64_t len;
     uint32_t unit, units; /* ARENA */
 } shm_tx_t;
@@ -115,9 +147,9 @@ typedef enum shm_state {
     SHM_HELLO,   /* acceptor: unknown to the user until UP     */
     SHM_READY,   /* acceptor: sent WELCOME                     */
     SHM_UP,
-    SHM_LOST,    /* reported, the user has to close            */
-    SHM_LINGER,  /* closed; arena units wait for the peer's acknowledgement */
-    SHM_DEAD     /* to be freed                                */
+    SHM_LOST,   /* reported, the user has to close            */
+    SHM_LINGER, /* closed; arena units wait for the peer's acknowledgement */
+    SHM_DEAD    /* to be freed                                */
 } shm_state_t;
 
 struct shm_ep {
@@ -161,8 +193,8 @@ struct shm_iface {
     psrt_iface_params_t params;
     uint8_t nonce[16];
     int dir_fd, epoll_fd, listen_fd, spare_fd;
-    char name[40];      /* own socket file, empty if not listening */
-    char *private_dir;  /* made here, removed at close              */
+    char name[40];     /* own socket file, empty if not listening */
+    char *private_dir; /* made here, removed at close              */
     uint64_t host;
     bool in_progress, armed, accept_failed;
     unsigned connecting, quiet, dead; /* endpoints that are not UP yet; calls; endpoints to free */
@@ -180,7 +212,10 @@ struct shm_iface {
     psrti_list_t free_holds;
 };
 
-static inline shm_iface_t *shm_iface_of(const shm_ep_t *ep) { return (shm_iface_t *)ep->super.iface; }
+static inline shm_iface_t *shm_iface_of(const shm_ep_t *ep)
+{
+    return (shm_iface_t *)ep->super.iface;
+}
 
 /* ---- lane.c ----------------------------------------------------------------------------------- */
 
@@ -253,16 +288,35 @@ void psrti_shm_ep_lose(shm_ep_t *ep, psrt_status_t status, const char *why);
 void psrti_shm_ep_close(psrt_ep_t *ep);
 void psrti_shm_ep_free(shm_ep_t *ep);
 void psrti_shm_ep_linger_end(shm_ep_t *ep);
-unsigned psrti_shm_ep_poll(shm_ep_t *ep);
+bool psrti_shm_tx_retired(shm_ep_t *ep, uint8_t slot);
 bool psrti_shm_ep_writable(shm_ep_t *ep); /* blocked, and no longer */
 psrt_status_t psrti_shm_send(psrt_ep_t *ep, const psrt_hdr_t *hdr, const void *data, uint64_t len,
                              uint32_t flags, psrt_tx_t *tx);
+
+/* ---- recv.c ----------------------------------------------------------------------------------- */
+
+unsigned psrti_shm_ep_poll(shm_ep_t *ep);
+void psrti_shm_hold_put(shm_iface_t *iface, shm_hold_t *hold);
 void psrti_shm_release(psrt_iface_t *iface, psrt_msg_t *msg);
 psrt_status_t psrti_shm_verify(psrt_iface_t *iface, const psrt_msg_t *msg);
 
 /* ---- shm.c ------------------------------------------------------------------------------------ */
 
 void psrti_shm_reap(shm_iface_t *iface); /* frees dead endpoints */
+
+/* GCC's TSan does not model fences, and says so. Nothing is lost: it does not see that the two
+ * mappings of a segment are the same memory either. */
+static inline void shm_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+    atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
 
 /* Sleeping: the writer stores (seq_cst), then reads `sleeping` (seq_cst); the sleeper stores
  * `sleeping`, then reads what was written. One of the two sees the other. */
