@@ -15,6 +15,7 @@ target_compile_options(psrt_options INTERFACE -Wall -Wextra -Wshadow -Wstrict-pr
   -Wmissing-prototypes -Wundef -Wpointer-arith -ffp-contract=off -fno-math-errno)
 target_include_directories(psrt_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
   ${PROJECT_BINARY_DIR})
+set(PSRT_TEST_TIMEOUT 300)
 set(san "")
 if(PSRT_SANITIZE STREQUAL "address")
   set(san -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -24,6 +25,7 @@ elseif(PSRT_SANITIZE)
   message(FATAL_ERROR "PSRT_SANITIZE is \"${PSRT_SANITIZE}\", not empty, address or thread")
 endif()
 if(san)
+  set(PSRT_TEST_TIMEOUT 900)
   target_compile_options(psrt_options INTERFACE ${san})
   target_link_options(psrt_options INTERFACE ${san})
   # Default options and suppressions are compiled in, so that they hold however a program is started.
@@ -71,7 +73,7 @@ function(psrt_program name)
 endfunction()
 
 # A test of internals: psrt_test(base/test_spec base/test_spec.c) -> ctest "base/test_spec".
-# TIMEOUT is generous: it shows that nothing hangs. One case at a time (-j1): ctest runs programs in
+# The time limit is generous: it shows that nothing hangs. One case at a time (-j1): ctest runs programs in
 # parallel, and cases of one program may share what they test.
 function(psrt_test name)
   string(REPLACE "/" "_" target ${name})
@@ -79,5 +81,5 @@ function(psrt_test name)
   target_link_libraries(${target} PRIVATE psrt_testing psrt_test_runner)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
   add_test(NAME ${name} COMMAND ${target} -j1)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${PSRT_TEST_TIMEOUT})
 endfunction()

@@ -2,11 +2,15 @@
 /* Options of the sanitizers, in every program of a sanitizer build. The variables ASAN_OPTIONS and
  * TSAN_OPTIONS still override them. */
 
+/* The sanitizers' libraries must find them. */
+#pragma GCC visibility push(default)
 const char *__asan_default_options(void);
+const char *__lsan_default_options(void);
 const char *__lsan_default_suppressions(void);
 const char *__tsan_default_options(void);
 const char *__tsan_default_suppressions(void);
 const char *__ubsan_default_options(void);
+#pragma GCC visibility pop
 
 /* An allocation that cannot be satisfied returns NULL, as without the sanitizer: tests ask for it. */
 const char *__asan_default_options(void)
@@ -14,12 +18,15 @@ const char *__asan_default_options(void)
     return "allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1";
 }
 
+/* Tests read what programs print. */
+const char *__lsan_default_options(void) { return "print_suppressions=0"; }
+
 /* OpenBLAS keeps its worker threads' memory to the end of the process. */
 const char *__lsan_default_suppressions(void) { return "leak:libopenblas\n"; }
 
 const char *__tsan_default_options(void)
 {
-    return "allocator_may_return_null=1:second_deadlock_stack=1:history_size=4";
+    return "allocator_may_return_null=1:print_suppressions=0:second_deadlock_stack=1";
 }
 
 /* Libraries of the system are not instrumented: ThreadSanitizer sees their memory accesses through
