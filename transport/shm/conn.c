@@ -285,9 +285,8 @@ static psrt_status_t hello_send(shm_ep_t *ep, uint16_t kind)
                           .lane_bytes = sizeof(shm_lane_t) };
     memcpy(hello.nonce, iface->nonce, sizeof hello.nonce);
     ssize_t n = packet_send(ep, &hello, sizeof hello, fd);
-    if (n < 0) status = fail_socket("handshake");
     close(fd);
-    return status;
+    return n == sizeof hello ? PSRT_OK : psrti_fail(PSRT_ERR_REFUSED, "closed in the handshake");
 }
 
 /* Checks HELLO or WELCOME and maps the peer's lane. */
@@ -336,7 +335,7 @@ static void on_welcome(shm_ep_t *ep, const void *data, size_t len, int fd)
             psrti_shm_ep_up(ep);
             return;
         }
-        why = "closed by the peer";
+        why = "closed in the handshake";
         status = PSRT_ERR_REFUSED;
     }
     psrti_shm_ep_lose(ep, status, why);
@@ -424,8 +423,7 @@ static void on_eof(shm_ep_t *ep)
 {
     ep->gone = true; /* UP: the lane is read to its end first, see psrti_shm_ep_poll */
     if (ep->state == SHM_LINGER) psrti_shm_ep_linger_end(ep);
-    if (ep->state < SHM_UP)
-        psrti_shm_ep_lose(ep, PSRT_ERR_REFUSED, "closed by the peer during the handshake");
+    if (ep->state < SHM_UP) psrti_shm_ep_lose(ep, PSRT_ERR_REFUSED, "closed in the handshake");
 }
 
 void psrti_shm_sock_read(shm_ep_t *ep)

@@ -10,6 +10,7 @@
  * receiver's verify is what protects it there. What a killed peer sent before it died stays readable,
  * because the segments live as long as they are mapped here.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -144,13 +145,20 @@ static void fence_peer(shm_ep_t *ep)
 static void log_loss(const shm_ep_t *ep, psrt_status_t status, const char *why)
 {
     const shm_iface_t *iface = shm_iface_of(ep);
-    psrt_log_level_t level = status == PSRT_ERR_PEER_LOST ? PSRT_LOG_INFO : PSRT_LOG_WARN;
+    /* A peer that goes, or that gives up a connection before it stood, has its reasons. */
+    bool ordinary =
+        status == PSRT_ERR_PEER_LOST ||
+        (status == PSRT_ERR_REFUSED && (ep->state == SHM_HELLO || ep->state == SHM_READY));
+    char peer[64];
     if (ep->peer)
-        psrti_log(level, "shm: task %u: peer task %u (process %d): %s", iface->params.task,
-                  ep->peer_task, (int)ep->peer_pid, why);
+        snprintf(peer, sizeof peer, "task %u (process %d)", ep->peer_task, (int)ep->peer_pid);
+    else if (ep->name[0])
+        snprintf(peer, sizeof peer, "at socket %s", ep->name);
     else
-        psrti_log(level, "shm: task %u: %s%s (process %d): %s", iface->params.task,
-                  ep->name[0] ? "peer at socket " : "connection", ep->name, (int)ep->peer_pid, why);
+        snprintf(peer, sizeof peer, "process %d", (int)ep->peer_pid);
+    if (strncmp(why, "shm: ", 5) == 0) why += 5; /* text of psrti_fail */
+    psrti_log(ordinary ? PSRT_LOG_INFO : PSRT_LOG_WARN, "shm: task %u: peer %s: %s",
+              iface->params.task, peer, why);
 }
 
 void psrti_shm_ep_lose(shm_ep_t *ep, psrt_status_t status, const char *why)

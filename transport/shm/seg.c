@@ -474,6 +474,7 @@ psrt_status_t psrti_shm_arena_take(shm_iface_t *iface, uint64_t len, shm_tx_t *t
     units_mark(&seg->units, start, units, true);
     seg->units.next = start + units == seg->units.count ? 0 : start + units;
     tx->seg = seg;
+    tx->kind = SHM_SEG_ARENA;
     tx->unit = start;
     tx->units = units;
     *off_p = (uint64_t)start * ARENA_UNIT;
