@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this build and this machine offer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/topology.h"
+#include "kernels/kernels.h"
+#include "kernels/optimizer.h"
+#include "runtime/api/api.h"
+#include "transport/transport.h"
+
+psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info)
+{
+    if (!info || info->size != sizeof *info)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_config_query: `size` of the struct is not set");
+    if (index >= PSRTI_CONF_COUNT)
+        return psrti_fail(PSRT_ERR_NOT_FOUND, "there are %d configuration entries",
+                          (int)PSRTI_CONF_COUNT);
+    psrti_config_t *config;
+    psrt_status_t rc = psrti_config_create(&config);
+    if (rc) return rc;
+    psrti_config_id_t id = (psrti_config_id_t)index;
+    const psrti_config_entry_t *e = psrti_config_entry(id);
+    info->name = e->name;
+    info->type = e->type;
+    info->default_text = e->def;
+    info->choices = e->choices;
+    info->doc = e->doc;
+    snprintf(info->value, sizeof info->value, "%s", psrti_config_value(config, id));
+    snprintf(info->origin, sizeof info->origin, "%s", psrti_config_origin(config, id));
+    psrti_config_destroy(config);
+    return PSRT_OK;
+}
+
+static void fill(psrt_module_info_t *info, const char *kind, const char *name, int available,
+                 int score, const char *note)
+{
+    snprintf(info->kind, sizeof info->kind, "%s", kind);
+    snprintf(info->name, sizeof info->name, "%s", name);
+    snprintf(info->note, sizeof info->note, "%s", note ? note : "");
+    info->available = available;
+    info->score = score;
+}
+
+static void fill_transport(psrt_module_info_t *info, const psrt_transport_ops_t *t)
+{
+    char why[160] = "";
+    int available = t->probe(why, sizeof why) == PSRT_OK;
+    const char *reach = t->caps & PSRT_TRANSPORT_CAP_SAME_PROCESS ? "within this process"
+                        : t->caps & PSRT_TRANSPORT_CAP_SAME_HOST  ? "within this host"
+                                                                  : "between hosts";
+    fill(info, "transport", t->name, available, t->score, *why ? why : reach);
+}
+
+psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info)
+{
+    if (!info || info->size != sizeof *info)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_module_query: `size` of the struct is not set");
+    for (const psrt_transport_ops_t *const *t = psrti_transport_all(); *t; t++)
+        if (index-- == 0) return fill_transport(info, *t), PSRT_OK;
+    for (const psrti_kernels_t *const *k = psrti_kernels_all(); *k; k++)
+        if (index-- == 0) {
+            fill(info, "kernels", (*k)->name, (*k)->supported(), (*k)->score, NULL);
+            return PSRT_OK;
+        }
+    for (const psrt_optimizer_ops_t *const *o = psrti_optimizer_all(); *o; o++)
+        if (index-- == 0) return fill(info, "optimizer", (*o)->name, 1, 0, (*o)->doc), PSRT_OK;
+    static const char *const optional[] = { "rdma", "cuda" };
+    if (index < PSRTI_COUNT(optional))
+        return fill(info, "module", optional[index], 0, 0, "not built"), PSRT_OK;
+    return psrti_fail(PSRT_ERR_NOT_FOUND, "no module with this index");
+}
+
+void psrt_topology_describe(char *buf, size_t size)
+{
+    if (buf && size) psrti_topology_describe(buf, size);
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/server/server.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/spin.h"
+#include "base/topology.h"
+#include "runtime/cluster/member.h"
+#include "runtime/core/net.h"
+#include "runtime/server/shard.h"
+
+/* A command of the member's thread, one copy for all threads of the server; the last one to finish it
+ * answers for all. */
+typedef struct job {
+    atomic_uint left; /* threads that have not done it */
+    enum { JOB_VIEW, JOB_HOLD, JOB_PREPARE } kind;
+    psrti_view_t *view; /* VIEW */
+    uint32_t worker;    /* VIEW, PREPARE */
+    uint64_t number;    /* PREPARE: of the view */
+    size_t count;
+    uint32_t *table;
+    uint64_t *step;                /* VIEW: from; PREPARE: open */
+    psrti_member_table_t *tables;  /* HOLD */
+    psrti_table_spec_t *specs;     /* HOLD */
+    char (*texts)[PSRTI_ERROR_MAX]; /* HOLD */
+    pthread_mutex_t lock;          /* of what threads write: tables, step */
+} job_t;
+
+typedef struct entry {
+    struct entry *next;
+    job_t *job;
+} entry_t;
+
+typedef struct sthread {
+    psrti_server_t *server;
+    uint32_t index;
+    pthread_t thread;
+    int started;
+    psrti_net_t *net;
+    psrti_shard_t *shard; /* from the first view on */
+    pthread_mutex_t lock; /* of the inbox           */
+    entry_t *first, **last;
+    atomic_int filled; /* the inbox has something */
+    uint64_t last_loop, frozen;
+    psrti_spin_t spin;
+} sthread_t;
+
+struct psrti_server {
+    psrti_server_start_t p;
+    const psrti_kernels_t *kernels;
+    _Atomic(psrti_member_t *) member;
+    uint32_t nthreads;
+    sthread_t *threads;
+    atomic_int stop;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int ended;
+    psrt_status_t end_status;
+    char end_text[PSRTI_ERROR_MAX];
+};
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static void job_free(job_t *j)
+{
+    if (!j) return;
+    psrti_view_unref(j->view);
+    pthread_mutex_destroy(&j->lock);
+    free(j->table);
+    free(j->step);
+    free(j->tables);
+    free(j->specs);
+    free(j->texts);
+    free(j);
+}
+
+static void job_answer(psrti_server_t *s, job_t *j)
+{
+    psrti_member_t *m = atomic_load(&s->member);
+    if (j->kind == JOB_HOLD && m) psrti_member_held(m, j->count, j->tables);
+    if (j->kind == JOB_PREPARE && m)
+        psrti_member_prepared(m, j->number, j->count, j->table, j->step);
+    job_free(j);
+}
+
+static void job_post(psrti_server_t *s, job_t *j)
+{
+    atomic_store(&j->left, s->nthreads);
+    for (uint32_t i = 0; i < s->nthreads; i++) {
+        sthread_t *t = &s->threads[i];
+        entry_t *e = calloc(1, sizeof *e);
+        if (!e) { /* nothing sensible is left to do without 16 bytes */
+            psrti_error("server:%u: out of memory, a command of the coordinator is lost", s->p.rank);
+            if (atomic_fetch_sub(&j->left, 1) == 1) job_free(j);
+            continue;
+        }
+        e->job = j;
+        pthread_mutex_lock(&t->lock);
+        *t->last = e;
+        t->last = &e->next;
+        atomic_store(&t->filled, 1);
+        pthread_mutex_unlock(&t->lock);
+        psrti_net_wake(t->net);
+    }
+}
+
+static job_t *job_new(int kind)
+{
+    job_t *j = calloc(1, sizeof *j);
+    if (!j) {
+        psrti_error("out of memory, a command of the coordinator is lost");
+        return NULL;
+    }
+    j->kind = kind;
+    pthread_mutex_init(&j->lock, NULL);
+    return j;
+}
+
+static void *copy_of(const void *data, size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (p && bytes) memcpy(p, data, bytes);
+    return p;
+}
+
+/* ---- member's callbacks ------------------------------------------------------------------------ */
+
+static void on_joined(void *arg, uint64_t incarnation)
+{
+    (void)arg, (void)incarnation; /* a server only accepts: its peers know it from the view */
+}
+
+static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
+                    const uint32_t *table, const uint64_t *from_step)
+{
+    job_t *j = job_new(JOB_VIEW);
+    if (!j) return;
+    j->view = psrti_view_ref(view);
+    j->worker = worker;
+    if (from_step) {
+        j->count = count;
+        j->table = copy_of(table, count * sizeof *table);
+        j->step = copy_of(from_step, count * sizeof *from_step);
+    }
+    job_post(arg, j);
+}
+
+static void on_hold(void *arg, size_t count, const psrti_member_table_t *tables)
+{
+    job_t *j = job_new(JOB_HOLD);
+    if (!j) return;
+    j->count = count;
+    j->tables = copy_of(tables, count * sizeof *tables);
+    j->specs = calloc(count, sizeof *j->specs);
+    j->texts = calloc(count, sizeof *j->texts);
+    if (!j->tables || !j->specs || !j->texts) {
+        psrti_error("out of memory for %zu table declarations", count);
+        job_free(j);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        j->specs[i] = *tables[i].spec;
+        j->tables[i].spec = &j->specs[i];
+        j->tables[i].status = PSRT_OK;
+        j->tables[i].text = j->texts[i];
+    }
+    job_post(arg, j);
+}
+
+static void on_prepare(void *arg, uint64_t view, uint32_t worker)
+{
+    job_t *j = job_new(JOB_PREPARE);
+    if (!j) return;
+    j->number = view;
+    j->worker = worker;
+    job_post(arg, j);
+}
+
+static void on_end(void *arg, psrt_status_t status, const char *text)
+{
+    psrti_server_t *s = arg;
+    pthread_mutex_lock(&s->lock);
+    if (!s->ended) {
+        s->ended = 1;
+        s->end_status = status;
+        snprintf(s->end_text, sizeof s->end_text, "%s", text ? text : "");
+    }
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- jobs in the threads ----------------------------------------------------------------------- */
+
+static psrt_status_t shard_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
+                                uint64_t len, psrt_tx_t *tx)
+{
+    return psrti_net_send(((sthread_t *)arg)->net, link, hdr, data, len, tx);
+}
+
+static psrt_status_t shard_map(void *arg, psrt_msg_t *msg, const void **data_p)
+{
+    return psrti_net_map(((sthread_t *)arg)->net, msg, data_p);
+}
+
+static void *shard_alloc(void *arg, uint64_t bytes)
+{
+    void *p;
+    return psrti_net_alloc(((sthread_t *)arg)->net, bytes, &p) == PSRT_OK ? p : NULL;
+}
+
+static void shard_free(void *arg, void *ptr)
+{
+    psrti_net_free(((sthread_t *)arg)->net, ptr);
+}
+
+static void do_view(sthread_t *t, const job_t *j)
+{
+    const psrti_view_t *v = j->view;
+    for (uint32_t i = 0; !t->shard && i < v->nowners; i++) {
+        if (v->owners[i].server != t->server->p.rank || v->owners[i].thread != t->index) continue;
+        psrti_shard_env_t env = { t, shard_send, shard_map, shard_alloc, shard_free };
+        if (psrti_shard_create(i, t->server->kernels, &env, &t->shard) != PSRT_OK)
+            psrti_error("server:%u: %s", t->server->p.rank, psrt_last_error());
+    }
+    if (t->shard)
+        psrti_shard_view(t->shard, j->view, j->worker, j->count, j->table, j->step);
+}
+
+static void do_hold(sthread_t *t, job_t *j)
+{
+    for (size_t i = 0; i < j->count; i++) {
+        psrt_status_t rc = t->shard ? psrti_shard_hold(t->shard, j->tables[i].id, &j->specs[i])
+                                    : PSRT_ERR_NOT_READY;
+        if (!rc) continue;
+        pthread_mutex_lock(&j->lock);
+        j->tables[i].status = rc;
+        snprintf(j->texts[i], sizeof j->texts[i], "server:%u: %s", t->server->p.rank,
+                 psrt_last_error());
+        pthread_mutex_unlock(&j->lock);
+    }
+}
+
+/* The highest open step of a table over the threads. */
+static void report(void *arg, uint32_t table, uint64_t open_step)
+{
+    job_t *j = arg;
+    for (size_t i = 0; i < j->count; i++) {
+        if (j->table[i] != table) continue;
+        j->step[i] = PSRTI_MAX(j->step[i], open_step);
+        return;
+    }
+    uint32_t *t = realloc(j->table, (j->count + 1) * sizeof *t);
+    if (t) j->table = t;
+    uint64_t *s = realloc(j->step, (j->count + 1) * sizeof *s);
+    if (s) j->step = s;
+    if (!t || !s) return;
+    j->table[j->count] = table;
+    j->step[j->count++] = open_step;
+}
+
+static void do_job(sthread_t *t, job_t *j)
+{
+    switch (j->kind) {
+    case JOB_VIEW:
+        do_view(t, j);
+        break;
+    case JOB_HOLD:
+        do_hold(t, j);
+        break;
+    case JOB_PREPARE:
+        pthread_mutex_lock(&j->lock);
+        if (t->shard) psrti_shard_prepare(t->shard, report, j);
+        pthread_mutex_unlock(&j->lock);
+        break;
+    }
+    if (atomic_fetch_sub(&j->left, 1) == 1) job_answer(t->server, j);
+}
+
+static void drain_inbox(sthread_t *t)
+{
+    if (!atomic_load(&t->filled)) return;
+    pthread_mutex_lock(&t->lock);
+    entry_t *e = t->first;
+    t->first = NULL;
+    t->last = &t->first;
+    atomic_store(&t->filled, 0);
+    pthread_mutex_unlock(&t->lock);
+    while (e) {
+        entry_t *next = e->next;
+        do_job(t, e->job);
+        free(e);
+        e = next;
+    }
+}
+
+/* ---- links ------------------------------------------------------------------------------------- */
+
+static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char *text, size_t size)
+{
+    const sthread_t *t = arg;
+    (void)incarnation; /* the shard knows from the view which life of a worker counts */
+    if (PSRTI_TASK_ROLE(task) != PSRTI_WORKER || PSRTI_TASK_RANK(task) >= t->server->p.workers) {
+        snprintf(text, size, "not a worker of this job");
+        return PSRT_ERR_REFUSED;
+    }
+    if (!t->shard) {
+        snprintf(text, size, "the server has not joined yet");
+        return PSRT_ERR_NOT_READY;
+    }
+    return PSRT_OK;
+}
+
+static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psrt_status_t status,
+                    const char *text)
+{
+    sthread_t *t = arg;
+    char name[32];
+    switch (event) {
+    case PSRTI_LINK_UP:
+        link->user = psrti_shard_link_up(t->shard, link, link->task, link->incarnation);
+        break;
+    case PSRTI_LINK_WRITABLE:
+        if (link->user) psrti_shard_link_writable(t->shard, link->user);
+        break;
+    case PSRTI_LINK_LOST:
+        psrti_debug("link to %s lost: %s %s", psrti_task_name(link->task, name),
+                    psrt_status_text(status), text ? text : "");
+        if (link->user) psrti_shard_link_lost(t->shard, link->user);
+        link->user = NULL;
+        break;
+    }
+}
+
+static psrt_rx_t on_msg(void *arg, psrti_link_t *link, psrt_msg_t *msg)
+{
+    sthread_t *t = arg;
+    return link->user ? psrti_shard_msg(t->shard, link->user, msg) : PSRT_RX_BAD;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------- */
+
+/* A server that was stopped for longer than the lease may be dead to the others: it serves nobody
+ * until the coordinator has spoken to it again. */
+static int is_frozen(sthread_t *t, uint64_t now)
+{
+    psrti_server_t *s = t->server;
+    if (now - t->last_loop > psrti_config_u64(s->p.config, PSRTI_CONF_LEASE)) {
+        psrti_warn("server:%u: stopped for %.1f s, waits for the coordinator", s->p.rank,
+                   (double)(now - t->last_loop) / 1e9);
+        t->frozen = now;
+    }
+    t->last_loop = now;
+    psrti_member_t *m = atomic_load(&s->member);
+    if (t->frozen && m && psrti_member_lease_seen(m) > t->frozen) t->frozen = 0;
+    return t->frozen != 0;
+}
+
+static void *thread_main(void *arg)
+{
+    sthread_t *t = arg;
+    t->last_loop = psrti_now_ns();
+    while (!atomic_load(&t->server->stop)) {
+        drain_inbox(t);
+        if (is_frozen(t, psrti_now_ns())) {
+            psrti_net_sleep(t->net, 10 * PSRTI_NS_PER_MS);
+            continue;
+        }
+        if (psrti_net_progress(t->net)) psrti_spin_hit(&t->spin);
+        else if (!psrti_spin_again(&t->spin)) psrti_net_sleep(t->net, 100 * PSRTI_NS_PER_MS);
+    }
+    return NULL;
+}
+
+static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index)
+{
+    t->server = s;
+    t->index = index;
+    t->last = &t->first;
+    pthread_mutex_init(&t->lock, NULL);
+    psrti_spin_init(&t->spin, psrti_config_u64(s->p.config, PSRTI_CONF_SPIN),
+                    psrti_topology_cores(NULL));
+    psrti_net_params_t np = { .config = s->p.config, .key = s->p.key,
+                              .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank), .incarnation = 1,
+                              .transports = s->p.transports, .listen = 1, .listen_fd = -1,
+                              .channel = index, .arg = t, .on_link = on_link, .on_msg = on_msg,
+                              .admit = admit };
+    return psrti_net_open(&np, &t->net);
+}
+
+static psrt_status_t thread_start(sthread_t *t)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&t->thread, NULL, thread_main, t);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc) return psrti_fail(PSRT_ERR_LIMIT, "cannot start a server thread: %s", strerror(rc));
+    t->started = 1;
+    return PSRT_OK;
+}
+
+static psrt_status_t join_job(psrti_server_t *s)
+{
+    psrti_view_owner_t *own = calloc(s->nthreads, sizeof *own);
+    if (!own) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
+    for (uint32_t i = 0; i < s->nthreads; i++) {
+        own[i].server = s->p.rank;
+        own[i].thread = i;
+        own[i].naddrs = psrti_net_addrs(s->threads[i].net, own[i].addr, PSRTI_ADDRS_PER_OWNER);
+    }
+    psrti_member_params_t mp = { .config = s->p.config, .key = s->p.key,
+                                 .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank),
+                                 .workers = s->p.workers, .servers = s->p.servers,
+                                 .coordinator = s->p.coordinator, .nthreads = s->nthreads,
+                                 .threads = own, .arg = s, .on_joined = on_joined,
+                                 .on_view = on_view, .on_hold = on_hold, .on_prepare = on_prepare,
+                                 .on_end = on_end };
+    psrti_member_t *m;
+    psrt_status_t rc = psrti_member_start(&mp, &m);
+    if (!rc) atomic_store(&s->member, m);
+    free(own);
+    return rc;
+}
+
+psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_server_t **server_p)
+{
+    psrti_server_t *s = calloc(1, sizeof *s);
+    if (!s) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
+    s->p = *params;
+    s->nthreads = (uint32_t)psrti_config_int(params->config, PSRTI_CONF_SERVER_THREADS);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&s->lock, NULL);
+    psrt_status_t rc = psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU),
+                                            &s->kernels);
+    if (!rc && !(s->threads = calloc(s->nthreads, sizeof *s->threads)))
+        rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
+    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_open(s, &s->threads[i], i);
+    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_start(&s->threads[i]);
+    if (!rc) rc = join_job(s);
+    if (rc) {
+        psrti_server_stop(s);
+        return rc;
+    }
+    *server_p = s;
+    return PSRT_OK;
+}
+
+psrt_status_t psrti_server_wait(psrti_server_t *s, const volatile int *stop)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->ended && !(stop && *stop)) {
+        struct timespec ts;
+        uint64_t until = psrti_now_ns() + 100 * PSRTI_NS_PER_MS;
+        ts.tv_sec = (time_t)(until / PSRTI_NS_PER_S);
+        ts.tv_nsec = (long)(until % PSRTI_NS_PER_S);
+        pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+    }
+    psrt_status_t rc = s->ended ? s->end_status : PSRT_OK;
+    if (rc) psrti_fail(rc, "%s", s->end_text);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static void thread_close(sthread_t *t)
+{
+    while (t->first) {
+        entry_t *e = t->first;
+        t->first = e->next;
+        if (atomic_fetch_sub(&e->job->left, 1) == 1) job_free(e->job);
+        free(e);
+    }
+    /* Links go first: their pending sends hold blocks of the shard, whose memory is the net's. */
+    if (t->net) psrti_net_close_links(t->net);
+    psrti_shard_destroy(t->shard);
+    psrti_net_close(t->net);
+    if (t->server) pthread_mutex_destroy(&t->lock);
+}
+
+/* Threads call the member, the member posts to threads: first the threads end, then the member, then
+ * what both used is freed. */
+void psrti_server_stop(psrti_server_t *s)
+{
+    if (!s) return;
+    psrti_member_t *m = atomic_load(&s->member);
+    pthread_mutex_lock(&s->lock);
+    int ended = s->ended;
+    pthread_mutex_unlock(&s->lock);
+    if (m && !ended) psrti_member_leave(m, 0);
+    atomic_store(&s->stop, 1);
+    for (uint32_t i = 0; s->threads && i < s->nthreads; i++) {
+        sthread_t *t = &s->threads[i];
+        if (t->net) psrti_net_wake(t->net);
+        if (t->started) pthread_join(t->thread, NULL);
+    }
+    psrti_member_stop(m);
+    for (uint32_t i = 0; s->threads && i < s->nthreads; i++) thread_close(&s->threads[i]);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s->threads);
+    free(s);
+}

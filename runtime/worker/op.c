@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations as the user holds them: submit, test, wait, release, callbacks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/worker/worker_int.h"
+
+static void op_free(psrt_op_t *op)
+{
+    if (op->transfers != &op->one) free(op->transfers);
+    free(op->cop.text);
+    free(op);
+}
+
+/* w->lock is held. */
+static void op_unref(psrt_op_t *op)
+{
+    if (--op->refs == 0) op_free(op);
+}
+
+static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, size_t count)
+{
+    psrt_op_t *op = calloc(1, sizeof *op);
+    if (!op) return NULL;
+    op->transfers = count > 1 ? malloc(count * sizeof *transfers) : &op->one;
+    if (!op->transfers) {
+        free(op);
+        return NULL;
+    }
+    memcpy(op->transfers, transfers, count * sizeof *transfers);
+    op->count = count;
+    op->worker = w;
+    op->refs = 2;
+    psrti_list_init(&op->cop.node);
+    psrti_list_init(&op->cop.parts);
+    op->note.kind = PSRTI_NOTE_SUBMIT;
+    op->note.op = op;
+    return op;
+}
+
+void psrti_op_start(psrti_worker_t *w, psrt_op_t *op)
+{
+    psrti_client_submit(w->client, &op->cop, op->transfers, op->count);
+}
+
+static void keep_failure(psrti_worker_t *w, const psrt_op_t *op)
+{
+    if (op->cop.result.status == PSRT_OK || w->failed) return;
+    w->failed = op->cop.result.status;
+    snprintf(w->failed_text, sizeof w->failed_text, "%s", op->cop.text ? op->cop.text : "");
+}
+
+/* The callback runs before the op counts as done, so that a waiter finds its effects. */
+void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c)
+{
+    psrt_op_t *op = PSRTI_CONTAINER_OF(c, psrt_op_t, cop);
+    if (c->result.version == UINT64_MAX) c->result.version = 0;
+    if (op->callback) op->callback(op->arg, &c->result);
+    pthread_mutex_lock(&w->lock);
+    keep_failure(w, op);
+    w->live_ops--;
+    atomic_store_explicit(&op->done, 1, memory_order_release);
+    op_unref(op);
+    if (w->sleepers) pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *transfers,
+                                  size_t count, psrt_op_fn callback, void *arg, psrt_op_t **op_p)
+{
+    psrt_op_t *op = op_new(w, transfers, count);
+    if (!op) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for an operation");
+    op->callback = callback;
+    op->arg = arg;
+    pthread_mutex_lock(&w->lock);
+    w->live_ops++;
+    if (psrti_baton_try(w)) {
+        pthread_mutex_unlock(&w->lock);
+        psrti_inbox_read(w);
+        psrti_op_start(w, op);
+        psrti_baton_move(w);
+        psrti_baton_give(w);
+    } else {
+        psrti_list_push(&w->inbox, &op->note.node);
+        atomic_store(&w->filled, 1);
+        pthread_mutex_unlock(&w->lock);
+        psrti_net_wake(w->net);
+    }
+    *op_p = op;
+    return PSRT_OK;
+}
+
+static psrt_status_t op_result(psrt_op_t *op, psrt_result_t *result_p)
+{
+    psrt_status_t status = op->cop.result.status;
+    if (result_p) *result_p = op->cop.result;
+    if (status) psrti_fail(status, "%s", op->cop.text ? op->cop.text : psrt_status_text(status));
+    return status;
+}
+
+psrt_status_t psrti_worker_test(psrt_op_t *op, psrt_result_t *result_p)
+{
+    psrti_worker_t *w = op->worker;
+    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
+        pthread_mutex_lock(&w->lock);
+        int mine = psrti_baton_try(w);
+        pthread_mutex_unlock(&w->lock);
+        if (mine) {
+            psrti_baton_move(w);
+            psrti_baton_give(w);
+        }
+    }
+    if (!atomic_load_explicit(&op->done, memory_order_acquire)) return PSRT_IN_PROGRESS;
+    return op_result(op, result_p);
+}
+
+/* What is missing, for the text of a timeout. Looks into the client, so it needs the baton. */
+static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
+{
+    char text[PSRTI_ERROR_MAX] = "the operation is still being submitted";
+    psrti_baton_take(w);
+    int done = atomic_load(&op->done);
+    if (!done) psrti_client_describe(w->client, &op->cop, text, sizeof text);
+    psrti_baton_give(w);
+    if (done) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_TIMEOUT, "timed out, %s", text);
+}
+
+psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
+{
+    psrti_worker_t *w = op->worker;
+    uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
+    psrt_status_t rc = PSRT_OK;
+    pthread_mutex_lock(&w->lock);
+    while (!atomic_load_explicit(&op->done, memory_order_acquire) && rc == PSRT_OK) {
+        if (psrti_baton_try(w)) {
+            pthread_mutex_unlock(&w->lock);
+            psrti_baton_run(w, &op->done, deadline, 0);
+            psrti_baton_give(w);
+            pthread_mutex_lock(&w->lock);
+            if (psrti_now_ns() >= deadline) rc = PSRT_ERR_TIMEOUT;
+        } else {
+            rc = psrti_worker_sleep(w, deadline);
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
+        rc = timed_out(w, op);
+        if (rc) return rc;
+    }
+    rc = op_result(op, NULL);
+    psrti_worker_release(op);
+    return rc;
+}
+
+void psrti_worker_release(psrt_op_t *op)
+{
+    psrti_worker_t *w = op->worker;
+    pthread_mutex_lock(&w->lock);
+    op_unref(op);
+    pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What worker.c, baton.c and op.c share. */
+#ifndef PSRTI_WORKER_INT_H
+#define PSRTI_WORKER_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/spin.h"
+#include "runtime/cluster/member.h"
+#include "runtime/core/net.h"
+#include "runtime/worker/worker.h"
+
+/* Left for the holder of the baton. */
+typedef struct psrti_note {
+    psrti_list_t node;
+    enum {
+        PSRTI_NOTE_SUBMIT, /* op is set                       */
+        PSRTI_NOTE_VIEW,   /* view is set                     */
+        PSRTI_NOTE_FAIL,   /* table (0: all), status and text */
+        PSRTI_NOTE_WAKE    /* nothing: come and look          */
+    } kind;
+    psrt_op_t *op;
+    psrti_view_t *view;
+    uint32_t table;
+    psrt_status_t status;
+    char text[PSRTI_NAME_MAX + 257];
+} psrti_note_t;
+
+struct psrt_op {
+    psrti_cop_t cop;
+    psrti_worker_t *worker;
+    psrt_op_fn callback;
+    void *arg;
+    atomic_int done; /* result and text may be read           */
+    int refs;        /* of the user and of the runtime; w->lock */
+    size_t count;
+    psrti_transfer_t one, *transfers; /* &one, or malloc'ed */
+    psrti_note_t note;
+};
+
+/* A declaration that waits for the coordinator; on w->pending. */
+typedef struct psrti_pending {
+    psrti_list_t node;
+    uint64_t request;
+    size_t count;
+    int answered;
+    uint32_t *ids;
+    uint64_t *first_steps;
+    psrt_status_t status;
+    char text[PSRTI_NAME_MAX + 257];
+} psrti_pending_t;
+
+typedef struct psrti_wlink {
+    psrti_link_t *link;
+    uint64_t redial; /* when to dial again; 0: not waiting */
+    uint64_t backoff, incarnation;
+} psrti_wlink_t;
+
+struct psrti_worker {
+    psrti_worker_start_t p;
+    psrti_member_t *member;
+    psrti_net_t *net;
+    const psrti_kernels_t *kernels;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* baton free, an op done, a declaration answered, the end */
+    int busy;               /* somebody holds the baton           */
+    int sleepers;           /* in cond wait on `changed`          */
+    psrti_list_t inbox;     /* notes                              */
+    atomic_int filled;      /* the inbox has something            */
+    atomic_int wanted;      /* callers that wait for the baton: the keeper gives way */
+    psrti_list_t pending;
+    uint64_t next_request;
+    uint64_t live_ops; /* submitted, not delivered            */
+    psrt_status_t status; /* of the context                    */
+    char text[PSRTI_NAME_MAX + 257];
+    psrt_status_t failed; /* first failed op since the last barrier */
+    char failed_text[PSRTI_NAME_MAX + 257];
+
+    /* of the holder of the baton */
+    psrti_client_t *client;
+    psrti_view_t *view;
+    psrti_wlink_t *links; /* by owner */
+    uint64_t next_redial, timer;
+    psrti_spin_t spin;
+    _Atomic uint64_t last_progress; /* read by the keeper */
+
+    pthread_t keeper;
+    int keeper_started, keeper_idle, stop;
+    pthread_cond_t keeper_cond;
+};
+
+/* baton.c */
+/* Takes the baton, waiting for it; returns with w->lock released. */
+void psrti_baton_take(psrti_worker_t *w);
+/* Takes it if it is free. w->lock is held before and after. */
+int psrti_baton_try(psrti_worker_t *w);
+void psrti_baton_give(psrti_worker_t *w);
+/* With the baton: what others left. The holder reads it before it gives the baton back, so only notes
+ * of the member's thread can be older than a submission that finds the baton free. */
+unsigned psrti_inbox_read(psrti_worker_t *w);
+/* With the baton: does everything that can be done now; number of events. */
+unsigned psrti_baton_move(psrti_worker_t *w);
+/* With the baton: moves and sleeps until *done, the deadline, or (give_way) another caller wants it. */
+void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int give_way);
+void *psrti_keeper_main(void *arg);
+/* Any thread. */
+void psrti_note_post(psrti_worker_t *w, psrti_note_t *note);
+/* Waits on `changed` with w->lock held; ERR_TIMEOUT past the deadline. */
+psrt_status_t psrti_worker_sleep(psrti_worker_t *w, uint64_t deadline);
+
+/* links.c: with the baton */
+psrt_status_t psrti_links_open(psrti_worker_t *w);
+void psrti_links_view(psrti_worker_t *w, psrti_view_t *view);
+void psrti_links_redial(psrti_worker_t *w, uint64_t now);
+void psrti_links_drop(psrti_worker_t *w); /* all */
+extern const psrti_client_env_t psrti_links_env;
+
+/* op.c */
+void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);   /* with the baton */
+void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c); /* with the baton */
+
+static inline uint64_t psrti_deadline(uint64_t timeout_ns)
+{
+    uint64_t now = psrti_now_ns();
+    return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+}
+
+#endif
