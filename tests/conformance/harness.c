@@ -351,16 +351,9 @@ static void world_close(world_t *w)
                  strerror(errno));
 }
 
-static void run_case(const psrt_transport_ops_t *ops, void (*run)(world_t *w))
+void run_case(const psrt_transport_ops_t *ops, void (*run)(world_t *w))
 {
     static world_t world;
-    char why[128] = "";
-    const char *only = getenv("PSRT_CONFORMANCE");
-    if (only && strcmp(only, ops->name) != 0) return;
-    if (ops->probe(why, sizeof why) != PSRT_OK) {
-        printf("[skip] %s: %s\n", ops->name, why);
-        return;
-    }
     printf("[run ] %s\n", ops->name);
     fflush(stdout);
     world_open(&world, ops);
@@ -368,16 +361,32 @@ static void run_case(const psrt_transport_ops_t *ops, void (*run)(world_t *w))
     world_close(&world);
 }
 
+static void run_if_usable(const psrt_transport_ops_t *ops, void (*run)(world_t *w))
+{
+    char why[128] = "";
+    const char *only = getenv("PSRT_CONFORMANCE");
+    if (only && strcmp(only, ops->name) != 0) return;
+    if (ops->probe(why, sizeof why) == PSRT_OK)
+        run_case(ops, run);
+    else
+        printf("[skip] %s: %s\n", ops->name, why);
+}
+
 void for_each_transport(void (*run)(world_t *w))
 {
     for (const psrt_transport_ops_t *const *ops = psrti_transport_all(); *ops; ops++)
-        run_case(*ops, run);
+        run_if_usable(*ops, run);
+    const psrt_transport_ops_t *wrapped; /* without faults it has to be like what it wraps */
+    cr_assert_eq(psrti_transport_fault_create(&psrti_transport_inproc, "seed=1", &wrapped),
+                 PSRT_OK);
+    run_if_usable(wrapped, run);
+    psrti_transport_fault_destroy(wrapped);
 }
 
 void for_each_remote_transport(void (*run)(world_t *w))
 {
     for (const psrt_transport_ops_t *const *ops = psrti_transport_all(); *ops; ops++)
-        if (!((*ops)->caps & PSRT_TRANSPORT_CAP_SAME_PROCESS)) run_case(*ops, run);
+        if (!((*ops)->caps & PSRT_TRANSPORT_CAP_SAME_PROCESS)) run_if_usable(*ops, run);
 }
 
 /* ---- children ---------------------------------------------------------------------------------- */

@@ -72,6 +72,8 @@ typedef struct world {
 
 /* Runs `run` in a fresh world for every transport, then checks that nothing is left of it. */
 void for_each_transport(void (*run)(world_t *w));
+/* For one. */
+void run_case(const psrt_transport_ops_t *ops, void (*run)(world_t *w));
 /* Only those that can reach another process. */
 void for_each_remote_transport(void (*run)(world_t *w));
 
