@@ -90,7 +90,7 @@ void *psrti_map_next(const psrti_map_t *map, size_t *pos, uint64_t *key_p)
     while (*pos < map->capacity) {
         const struct psrti_map_slot *slot = &map->slots[(*pos)++];
         if (!slot->value) continue;
-        *key_p = slot->key;
+        if (key_p) *key_p = slot->key;
         return slot->value;
     }
     return NULL;

@@ -25,7 +25,8 @@ void *psrti_map_get(const psrti_map_t *map, uint64_t key);
 psrt_status_t psrti_map_put(psrti_map_t *map, uint64_t key, void *value);
 /* The value that was removed, or NULL. */
 void *psrti_map_remove(psrti_map_t *map, uint64_t key);
-/* Iteration: start with *pos = 0; returns NULL at the end. No put or remove meanwhile. */
+/* Iteration: start with *pos = 0; returns NULL at the end. No put or remove meanwhile. key_p may be
+ * NULL. */
 void *psrti_map_next(const psrti_map_t *map, size_t *pos, uint64_t *key_p);
 
 #endif

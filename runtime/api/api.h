@@ -28,6 +28,7 @@ struct psrt_context {
     pthread_t coordinator_thread;
     int coordinator_started;
     volatile int coordinator_stop;
+    char job_dir[64]; /* made for shared memory within the process; "" else */
 };
 
 struct psrt_table {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: joining a job, or running one in this process. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "runtime/api/api.h"
@@ -33,9 +35,24 @@ static psrt_status_t start_coordinator(psrt_context_t *ctx)
     return PSRT_OK;
 }
 
+/* Shared memory meets in a directory; only who forces it within one process needs one here. */
+static psrt_status_t make_job_dir(psrt_context_t *ctx)
+{
+    if (!strstr(psrti_config_text(ctx->config, PSRTI_CONF_TRANSPORT), "shm") ||
+        *psrti_config_text(ctx->config, PSRTI_CONF_JOB_DIR))
+        return PSRT_OK;
+    strcpy(ctx->job_dir, "/tmp/psrt-embedded-XXXXXX");
+    if (!mkdtemp(ctx->job_dir)) {
+        ctx->job_dir[0] = '\0';
+        return psrti_fail(PSRT_ERR_IO, "cannot make a directory in /tmp: %s", strerror(errno));
+    }
+    return psrti_config_set(ctx->config, "PSRT_JOB_DIR", ctx->job_dir);
+}
+
 static psrt_status_t start_embedded(psrt_context_t *ctx)
 {
     psrt_status_t rc = psrti_jobkey_generate(&ctx->key);
+    if (!rc) rc = make_job_dir(ctx);
     if (!rc) rc = start_coordinator(ctx);
     if (rc) return rc;
     psrti_server_start_t sp = { .config = ctx->config, .key = &ctx->key, .rank = 0, .workers = 1,
@@ -50,6 +67,7 @@ static void stop_embedded(psrt_context_t *ctx)
     ctx->coordinator_stop = 1;
     if (ctx->coordinator_started) pthread_join(ctx->coordinator_thread, NULL);
     psrti_coordinator_close(ctx->coordinator);
+    if (*ctx->job_dir) rmdir(ctx->job_dir);
 }
 
 /* ---- life -------------------------------------------------------------------------------------- */
