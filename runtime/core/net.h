@@ -70,6 +70,8 @@ psrt_status_t psrti_net_connect(psrti_net_t *net, const char addr[][PSRT_ADDR_MA
                                 uint32_t task, uint32_t channel, psrti_link_t **link_p);
 /* Fences and frees the link; no LOST callback; pending sends are done with ERR_CANCELED. */
 void psrti_net_drop(psrti_net_t *net, psrti_link_t *link);
+/* All links, the same way. */
+void psrti_net_close_links(psrti_net_t *net);
 
 /* As the transport's send; hdr->session is filled in. */
 psrt_status_t psrti_net_send(psrti_net_t *net, psrti_link_t *link, psrt_hdr_t *hdr,

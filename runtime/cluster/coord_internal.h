@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the files of the coordinator's core:
+ *   coord_core.c    events, joins, leases, the end of the job
+ *   coord_view.c    views and late joins
+ *   coord_tables.c  the registry
+ *   coord_barrier.c barriers
+ *   coord_state.c   the state file */
+#ifndef PSRTI_COORD_INTERNAL_H
+#define PSRTI_COORD_INTERNAL_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "runtime/cluster/convert.h"
+#include "runtime/cluster/coord_core.h"
+
+#define COORD_TEXT_MAX 512
+#define COORD_RESULTS 4 /* answered barriers remembered per worker */
+#define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to leave */
+
+typedef enum place_state {
+    PLACE_EMPTY,
+    PLACE_ALIVE,
+    PLACE_JOINING, /* worker that came late: has its incarnation, is in no view yet */
+    PLACE_DEAD,
+    PLACE_FAILED, /* left and said that it failed */
+    PLACE_FINISHED
+} place_state_t;
+
+/* A role and rank of the job. */
+typedef struct place {
+    uint32_t task;
+    place_state_t state;
+    uint64_t peer; /* connection of the current life; 0: none now */
+    uint64_t incarnation, nonce;
+    uint64_t seen; /* last sign of life, on the running clock */
+    uint32_t pid;
+    char host[64];
+    int returned; /* registered with this generation */
+
+    /* A newcomer that waits for the lease of the current life to end. */
+    Psrt__Join *parked;
+    uint64_t parked_peer, parked_at;
+
+    /* servers */
+    uint32_t term, first_owner, nthreads;
+    psrti_view_owner_t *threads;
+    int owes_prepared;
+
+    /* workers */
+    struct {
+        uint64_t request;
+        psrt_status_t status;
+    } results[COORD_RESULTS]; /* ring of answered barriers */
+    uint32_t next_result;
+    psrti_list_t requests; /* declares in flight */
+    /* After a late join: the first step per table, ascending ids, and the view that says so. */
+    uint64_t commit_view;
+    uint32_t nfrom;
+    uint32_t *from_table;
+    uint64_t *from_step;
+} place_t;
+
+typedef struct peer {
+    uint64_t id;
+    uint32_t task;
+    place_t *place; /* whose current life this is; NULL: not joined, parked, fenced */
+} peer_t;
+
+struct barrier;
+struct table;
+
+struct psrti_coord {
+    psrti_coord_params_t p;
+    psrti_coord_env_t env;
+    uint64_t now, run; /* wall of events; own running time, on which leases run */
+    uint64_t generation, next_incarnation, view_number;
+    uint64_t start_deadline;
+    int formed, recovering;
+    psrti_map_t peers;
+    place_t *servers, *workers;
+
+    uint32_t nowners;
+    uint16_t *owner_of_vshard;
+    psrti_view_t *view; /* last one sent; NULL before the first */
+
+    place_t *joiner; /* late join in progress */
+    uint64_t join_view;
+    uint32_t join_owed;
+
+    /* registry */
+    psrti_map_t by_id, by_name;
+    psrti_list_t inflight; /* tables that some server has not answered for */
+    psrti_list_t untold;   /* tables that failed during this event */
+    uint32_t next_table, table_bound, lost_before;
+
+    struct barrier *barriers;
+
+    uint64_t gone_since; /* all workers are gone without success; 0: no */
+    int ending, ended;
+    uint64_t end_deadline;
+    psrt_status_t end_status;
+    char end_text[COORD_TEXT_MAX];
+};
+
+/* coord_core.c */
+place_t *psrti_coord_place(psrti_coord_t *c, uint32_t task); /* NULL: no such place */
+void psrti_coord_send(psrti_coord_t *c, uint64_t peer, const Psrt__Control *msg); /* 0: nobody */
+void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text);
+void psrti_coord_no_memory(psrti_coord_t *c);
+static inline int psrti_place_live(const place_t *p)
+{
+    return p->state == PLACE_ALIVE || p->state == PLACE_JOINING;
+}
+uint32_t psrti_coord_live_workers(const psrti_coord_t *c);
+
+/* coord_view.c */
+psrt_status_t psrti_coord_form(psrti_coord_t *c); /* lays out the owners */
+void psrti_coord_publish(psrti_coord_t *c);
+void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen);
+void psrti_coord_next_join(psrti_coord_t *c);
+void psrti_coord_server_prepared(psrti_coord_t *c, place_t *server); /* or died: owes nothing */
+void psrti_coord_on_prepared(psrti_coord_t *c, place_t *server, const Psrt__Prepared *msg);
+void psrti_coord_send_prepare(psrti_coord_t *c, const place_t *server);
+void psrti_coord_join_gone(psrti_coord_t *c, place_t *worker);
+uint64_t psrti_coord_first_step(const place_t *worker, uint32_t table);
+
+/* coord_tables.c */
+psrt_status_t psrti_coord_on_declare(psrti_coord_t *c, place_t *worker, const Psrt__Declare *msg);
+psrt_status_t psrti_coord_on_held(psrti_coord_t *c, place_t *server, const Psrt__Held *msg);
+void psrti_coord_on_used(psrti_coord_t *c, uint32_t table);
+/* Registration again: what this task holds or declared. */
+psrt_status_t psrti_coord_merge(psrti_coord_t *c, place_t *place, const Psrt__Join *join);
+void psrti_coord_send_holds(psrti_coord_t *c, place_t *server);
+void psrti_coord_settle_tables(psrti_coord_t *c); /* completes what nobody is waited for */
+void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server);
+void psrti_coord_server_gone(psrti_coord_t *c, place_t *server);
+void psrti_coord_worker_gone(psrti_coord_t *c, place_t *worker);
+void psrti_coord_tell_failed(psrti_coord_t *c); /* at the end of an event */
+/* The highest open step of a table as the servers report it for the join in progress. */
+void psrti_coord_open_step(psrti_coord_t *c, uint32_t table, uint64_t step);
+psrt_status_t psrti_coord_collect_steps(psrti_coord_t *c, place_t *joiner);
+void psrti_coord_tables_free(psrti_coord_t *c);
+
+/* coord_barrier.c */
+psrt_status_t psrti_coord_on_barrier(psrti_coord_t *c, place_t *worker, const Psrt__Barrier *msg);
+void psrti_coord_barrier_gone(psrti_coord_t *c, place_t *worker);
+void psrti_coord_barriers_free(psrti_coord_t *c);
+
+/* coord_state.c */
+void psrti_coord_persist(psrti_coord_t *c);
+psrt_status_t psrti_coord_load(psrti_coord_t *c, const char *text);
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "runtime/core/net_internal.h"
+#include "transport/transport.h"
+
+/* Which path a buffer came from; psrti_net_free must hand it back there. */
+typedef struct alloc_record {
+    struct alloc_record *next;
+    void *ptr;
+    uint64_t bytes;
+    int path; /* -1: anonymous memory */
+} alloc_record_t;
+
+/* ---- choice of transports ------------------------------------------------------------------------ */
+
+static psrt_status_t unknown_transport(const char *name)
+{
+    const char *names[NET_MAX_PATHS];
+    size_t n = 0;
+
+    for (const psrt_transport_ops_t *const *t = psrti_transport_all(); *t && n < NET_MAX_PATHS; t++)
+        names[n++] = (*t)->name;
+    const char *nearest = psrti_nearest(name, names, n);
+    if (nearest)
+        return psrti_fail(PSRT_ERR_INVALID, "unknown transport \"%s\" in PSRT_TRANSPORT, did you "
+                                            "mean \"%s\"?", name, nearest);
+    char list[128] = "";
+    size_t pos = 0;
+    for (size_t i = 0; i < n; i++)
+        (void)psrti_append(list, sizeof list, &pos, "%s%s", i ? ", " : "", names[i]);
+    return psrti_fail(PSRT_ERR_INVALID, "unknown transport \"%s\" in PSRT_TRANSPORT, there are %s",
+                      name, list);
+}
+
+/* Fills ops[] from a comma list, or with all by score if the list is empty. */
+static psrt_status_t choose(const char *list, const psrt_transport_ops_t **ops, uint32_t *count_p)
+{
+    uint32_t n = 0;
+    char copy[256];
+
+    if (!list || !*list) {
+        for (const psrt_transport_ops_t *const *t = psrti_transport_all(); *t; t++)
+            if (n < NET_MAX_PATHS) ops[n++] = *t;
+        *count_p = n;
+        return PSRT_OK;
+    }
+    if (strlen(list) >= sizeof copy)
+        return psrti_fail(PSRT_ERR_INVALID, "PSRT_TRANSPORT is longer than %zu bytes",
+                          sizeof copy - 1);
+    strcpy(copy, list);
+    char *save = NULL;
+    for (char *name = strtok_r(copy, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
+        const psrt_transport_ops_t *found = psrti_transport_find(name);
+        int twice = 0;
+
+        if (!found) return unknown_transport(name);
+        for (uint32_t i = 0; i < n; i++)
+            twice |= ops[i] == found;
+        if (!twice && n < NET_MAX_PATHS) ops[n++] = found;
+    }
+    *count_p = n;
+    return n ? PSRT_OK : psrti_fail(PSRT_ERR_INVALID, "PSRT_TRANSPORT names no transport");
+}
+
+static const char *text_or_null(const char *text)
+{
+    return text && *text ? text : NULL;
+}
+
+static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *ops,
+                                psrt_iface_t **iface_p)
+{
+    const psrti_net_params_t *p = &net->p;
+    int security = (int)psrti_config_int(p->config, PSRTI_CONF_SECURITY);
+    uint64_t life = p->incarnation;
+
+    /* Identities must differ between two lives of a task, also before it has its incarnation. */
+    if (!life && getrandom(&life, sizeof life, 0) != sizeof life) return PSRT_ERR_IO;
+    psrt_iface_params_t ip = {
+        .size = sizeof ip,
+        .on_msg = psrti_net_on_msg,
+        .on_ep = psrti_net_on_ep,
+        .arg = net,
+        .listen = p->listen,
+        .listen_fd = p->listen ? p->listen_fd : -1,
+        .bind_address = p->bind_address ? p->bind_address
+            : text_or_null(psrti_config_text(p->config, PSRTI_CONF_BIND_ADDRESS)),
+        .job_dir = text_or_null(psrti_config_text(p->config, PSRTI_CONF_JOB_DIR)),
+        .job_nonce = p->key->nonce,
+        .secret = security == PSRT_SECURITY_OFF ? NULL : p->key->secret,
+        .security = security,
+        .task = p->task,
+        .incarnation = life,
+        .max_message = psrti_config_u64(p->config, PSRTI_CONF_MAX_MESSAGE),
+        .arena = psrti_config_u64(p->config, PSRTI_CONF_EAGER_ARENA),
+        .window = psrti_config_u64(p->config, PSRTI_CONF_WINDOW),
+    };
+    return ops->iface_open(&ip, iface_p);
+}
+
+static psrt_status_t path_open(psrti_net_t *net, const psrt_transport_ops_t *ops)
+{
+    const char *fault = psrti_config_text(net->p.config, PSRTI_CONF_FAULT);
+    net_path_t *path = &net->paths[net->npaths];
+    char why[256] = "";
+    psrt_status_t st;
+
+    if (ops->probe(why, sizeof why) != PSRT_OK)
+        return psrti_fail(PSRT_ERR_UNSUPPORTED, "transport %s cannot be used: %s", ops->name, why);
+    path->ops = ops;
+    path->fault = NULL;
+    if (*fault && !net->p.control) {
+        st = psrti_transport_fault_create(ops, fault, &path->fault);
+        if (st != PSRT_OK) return st;
+        path->ops = path->fault;
+    }
+    /* The interface may call back from its first progress on, so the path is complete before. */
+    st = iface_open(net, path->ops, &path->iface);
+    if (st != PSRT_OK) {
+        if (path->fault) psrti_transport_fault_destroy(path->fault);
+        return st;
+    }
+    net->npaths++;
+    return PSRT_OK;
+}
+
+/* Transports that were asked for by name must work; of the others those that do are taken. */
+static psrt_status_t open_paths(psrti_net_t *net)
+{
+    const char *list = net->p.transports ? net->p.transports
+                                         : psrti_config_text(net->p.config, PSRTI_CONF_TRANSPORT);
+    const psrt_transport_ops_t *ops[NET_MAX_PATHS];
+    uint32_t n = 0;
+    psrt_status_t st = choose(list, ops, &n);
+
+    for (uint32_t i = 0; i < n && st == PSRT_OK; i++) {
+        psrt_status_t opened = path_open(net, ops[i]);
+        if (opened == PSRT_OK) continue;
+        if (text_or_null(list) || opened == PSRT_ERR_INVALID) st = opened;
+        else psrti_warn("going on without transport %s: %s", ops[i]->name, psrt_last_error());
+    }
+    if (st == PSRT_OK && net->npaths == 0)
+        st = psrti_fail(PSRT_ERR_UNSUPPORTED, "no transport can be used");
+    return st;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------- */
+
+psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net_p)
+{
+    psrti_net_t *net = calloc(1, sizeof *net);
+    psrt_status_t st;
+
+    if (!net) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a net");
+    net->p = *params;
+    psrti_list_init(&net->dialing);
+    psrti_list_init(&net->pending);
+    psrti_list_init(&net->up);
+    psrti_list_init(&net->graveyard);
+    if (getrandom(&net->next_session, sizeof net->next_session, 0) < 0) net->next_session = 1;
+    net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (net->wake_fd < 0) {
+        st = psrti_fail(PSRT_ERR_LIMIT, "eventfd: %s", strerror(errno));
+        free(net);
+        return st;
+    }
+    st = open_paths(net);
+    if (st != PSRT_OK) {
+        psrti_net_close(net);
+        return st;
+    }
+    *net_p = net;
+    return PSRT_OK;
+}
+
+static void free_record(psrti_net_t *net, alloc_record_t *record)
+{
+    if (record->path < 0) munmap(record->ptr, record->bytes);
+    else net->paths[record->path].ops->mem_free(net->paths[record->path].iface, record->ptr);
+    free(record);
+}
+
+void psrti_net_close(psrti_net_t *net)
+{
+    if (!net) return;
+    psrti_net_close_links(net);
+    while (net->allocs) {
+        alloc_record_t *record = net->allocs;
+        net->allocs = record->next;
+        free_record(net, record);
+    }
+    for (uint32_t i = 0; i < net->npaths; i++) {
+        net->paths[i].ops->iface_close(net->paths[i].iface);
+        if (net->paths[i].fault) psrti_transport_fault_destroy(net->paths[i].fault);
+    }
+    psrti_net_bury(net);
+    close(net->wake_fd);
+    free(net);
+}
+
+void psrti_net_set_incarnation(psrti_net_t *net, uint64_t incarnation)
+{
+    net->p.incarnation = incarnation;
+}
+
+uint32_t psrti_net_addrs(const psrti_net_t *net, char addr[][PSRT_ADDR_MAX], uint32_t max)
+{
+    uint32_t n = 0;
+
+    if (!net->p.listen) return 0;
+    for (uint32_t i = 0; i < net->npaths && n < max; i++)
+        if (net->paths[i].ops->iface_addr(net->paths[i].iface, addr[n], PSRT_ADDR_MAX) == PSRT_OK)
+            n++;
+    return n;
+}
+
+/* ---- progress and sleep -------------------------------------------------------------------------- */
+
+unsigned psrti_net_progress(psrti_net_t *net)
+{
+    unsigned events = 0;
+
+    net->busy++;
+    for (uint32_t i = 0; i < net->npaths; i++)
+        events += net->paths[i].ops->progress(net->paths[i].iface);
+    if (!psrti_list_empty(&net->dialing) || !psrti_list_empty(&net->pending))
+        events += psrti_net_timers(net, psrti_now_ns());
+    if (--net->busy == 0) psrti_net_bury(net);
+    return events;
+}
+
+static void wait_for_events(psrti_net_t *net, uint64_t timeout_ns)
+{
+    struct pollfd fds[NET_MAX_PATHS + 1];
+    struct timespec ts = { (time_t)(timeout_ns / PSRTI_NS_PER_S),
+                           (long)(timeout_ns % PSRTI_NS_PER_S) };
+    uint32_t n = net->npaths;
+
+    for (uint32_t i = 0; i < n; i++) {
+        fds[i].fd = net->paths[i].ops->wait_fd(net->paths[i].iface);
+        fds[i].events = POLLIN;
+    }
+    fds[n].fd = net->wake_fd;
+    fds[n].events = POLLIN;
+    fds[n].revents = 0;
+    /* More than a day is for ever: a larger time_t is refused by the kernel. */
+    int ready = ppoll(fds, n + 1, timeout_ns > 86400 * PSRTI_NS_PER_S ? NULL : &ts, NULL);
+    if (ready > 0 && fds[n].revents) {
+        uint64_t ignored;
+        if (read(net->wake_fd, &ignored, sizeof ignored) < 0 && errno != EAGAIN)
+            psrti_error("eventfd read: %s", strerror(errno));
+    }
+}
+
+/* Either the waker sees `sleeping` and writes, or the sleeper sees `woken` and does not sleep: both
+ * store first and load then, sequentially consistent. */
+void psrti_net_sleep(psrti_net_t *net, uint64_t timeout_ns)
+{
+    uint64_t deadline = psrti_net_next_deadline(net);
+    int armed = 1;
+
+    if (deadline != UINT64_MAX) {
+        uint64_t now = psrti_now_ns();
+        timeout_ns = PSRTI_MIN(timeout_ns, deadline > now ? deadline - now : 0);
+    }
+    atomic_store(&net->sleeping, 1);
+    if (!atomic_exchange(&net->woken, 0)) {
+        for (uint32_t i = 0; i < net->npaths && armed; i++)
+            armed = net->paths[i].ops->arm(net->paths[i].iface) == PSRT_OK;
+        if (armed) {
+            wait_for_events(net, timeout_ns);
+            atomic_store(&net->woken, 0);
+        }
+    }
+    atomic_store(&net->sleeping, 0);
+}
+
+void psrti_net_wake(psrti_net_t *net)
+{
+    uint64_t one = 1;
+
+    atomic_store(&net->woken, 1);
+    if (atomic_load(&net->sleeping) && write(net->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        psrti_error("eventfd write: %s", strerror(errno));
+}
+
+/* ---- memory -------------------------------------------------------------------------------------- */
+
+/* The path that carries such memory furthest: one that reaches other processes, else any. */
+static int alloc_path(const psrti_net_t *net)
+{
+    int any = -1;
+
+    for (uint32_t i = 0; i < net->npaths; i++) {
+        if (!net->paths[i].ops->mem_alloc) continue;
+        if (!(net->paths[i].ops->caps & PSRT_TRANSPORT_CAP_SAME_PROCESS)) return (int)i;
+        any = (int)i;
+    }
+    return any;
+}
+
+psrt_status_t psrti_net_alloc(psrti_net_t *net, uint64_t bytes, void **ptr_p)
+{
+    alloc_record_t *record = calloc(1, sizeof *record);
+    psrt_status_t st = PSRT_OK;
+
+    if (!record || bytes == 0) {
+        free(record);
+        return psrti_fail(bytes ? PSRT_ERR_NO_MEMORY : PSRT_ERR_INVALID, "cannot allocate %llu bytes",
+                          (unsigned long long)bytes);
+    }
+    record->bytes = bytes;
+    record->path = alloc_path(net);
+    if (record->path >= 0) {
+        const net_path_t *path = &net->paths[record->path];
+        st = path->ops->mem_alloc(path->iface, bytes, &record->ptr);
+    } else {
+        record->ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (record->ptr == MAP_FAILED)
+            st = psrti_fail(PSRT_ERR_NO_MEMORY, "cannot allocate %llu bytes: %s",
+                            (unsigned long long)bytes, strerror(errno));
+    }
+    if (st != PSRT_OK) {
+        free(record);
+        return st;
+    }
+    record->next = net->allocs;
+    net->allocs = record;
+    *ptr_p = record->ptr;
+    return PSRT_OK;
+}
+
+void psrti_net_free(psrti_net_t *net, void *ptr)
+{
+    for (alloc_record_t **at = &net->allocs; ptr && *at; at = &(*at)->next) {
+        alloc_record_t *record = *at;
+        if (record->ptr != ptr) continue;
+        *at = record->next;
+        free_record(net, record);
+        return;
+    }
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by net.c (interfaces, sleeping, memory) and net_link.c (sessions). */
+#ifndef PSRTI_NET_INTERNAL_H
+#define PSRTI_NET_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "runtime/core/net.h"
+#include "runtime/core/session.h"
+
+#define NET_MAX_PATHS 8
+#define NET_MAX_PENDING 64 /* accepted connections without a session, refused ones included */
+#define NET_HELLO_TIMEOUT (5 * PSRTI_NS_PER_S)
+#define NET_REFUSED_LINGER PSRTI_NS_PER_S
+
+/* One transport of the net. */
+typedef struct net_path {
+    const psrt_transport_ops_t *ops; /* the fault wrapper, if there is one */
+    const psrt_transport_ops_t *fault; /* to be destroyed; NULL: not wrapped */
+    psrt_iface_t *iface;
+} net_path_t;
+
+typedef enum link_state {
+    LINK_DIALING, /* ep_open called, no HELLO out yet         */
+    LINK_HELLO,   /* HELLO sent                               */
+    LINK_FAILED,  /* no address is left; told by progress     */
+    LINK_PENDING, /* accepted, no HELLO yet                   */
+    LINK_REFUSED, /* accepted and refused; the peer hangs up  */
+    LINK_UP,
+    LINK_DEAD /* in the graveyard                         */
+} link_state_t;
+
+/* Where a dialled link may still try. Freed when it is up. */
+typedef struct candidates {
+    uint32_t count, next;
+    struct {
+        uint32_t path;
+        char addr[PSRT_ADDR_MAX];
+    } at[];
+} candidates_t;
+
+typedef struct net_link {
+    psrti_link_t pub; /* first */
+    psrti_list_t node; /* in exactly one of the net's lists */
+    psrti_net_t *net;
+    psrt_ep_t *ep; /* NULL: closed */
+    uint32_t path;
+    link_state_t state;
+    int accepted;
+    uint64_t deadline; /* of the states before UP */
+    uint64_t challenge, hello_incarnation;
+    candidates_t *candidates;
+    psrt_status_t why; /* last failure of a dialled link */
+    char text[160];
+} net_link_t;
+
+struct psrti_net {
+    psrti_net_params_t p;
+    net_path_t paths[NET_MAX_PATHS]; /* best first */
+    uint32_t npaths;
+    uint32_t next_session;
+    uint32_t npending;
+    psrti_list_t dialing, pending, up, graveyard;
+    int busy; /* inside progress: links are freed at its end */
+    int wake_fd;
+    atomic_int sleeping, woken;
+    struct alloc_record *allocs;
+};
+
+/* net_link.c */
+psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg);
+void psrti_net_on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_status_t status);
+unsigned psrti_net_timers(psrti_net_t *net, uint64_t now);
+/* Next deadline of a handshake, UINT64_MAX for none. */
+uint64_t psrti_net_next_deadline(const psrti_net_t *net);
+void psrti_net_bury(psrti_net_t *net);
+
+#endif

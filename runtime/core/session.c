@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/core/session.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "runtime/core/placement.h"
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    v = htole32(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    v = htole64(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return le32toh(v);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return le64toh(v);
+}
+
+void psrti_hello_make(const psrti_jobkey_t *key, uint32_t task, uint32_t channel,
+                      uint64_t incarnation, uint64_t challenge, psrti_hello_t *hello)
+{
+    memcpy(hello->nonce, key->nonce, sizeof hello->nonce);
+    hello->task = task;
+    hello->channel = channel;
+    hello->incarnation = incarnation;
+    hello->challenge = challenge;
+    psrti_jobkey_token(key, task, incarnation, challenge, hello->token);
+}
+
+void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTES])
+{
+    memcpy(out, hello->nonce, 16);
+    put32(out + 16, hello->task);
+    put32(out + 20, hello->channel);
+    put64(out + 24, hello->incarnation);
+    put64(out + 32, hello->challenge);
+    memcpy(out + 40, hello->token, 16);
+}
+
+psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *hello)
+{
+    const uint8_t *in = data;
+
+    if (!data || len != PSRTI_HELLO_BYTES) return PSRT_ERR_PROTOCOL;
+    memcpy(hello->nonce, in, 16);
+    hello->task = get32(in + 16);
+    hello->channel = get32(in + 20);
+    hello->incarnation = get64(in + 24);
+    hello->challenge = get64(in + 32);
+    memcpy(hello->token, in + 40, 16);
+    uint32_t role = PSRTI_TASK_ROLE(hello->task);
+    return role == PSRTI_SERVER || role == PSRTI_WORKER ? PSRT_OK : PSRT_ERR_PROTOCOL;
+}
+
+psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
+                                uint32_t channel, char *text, size_t size)
+{
+    uint8_t token[16];
+
+    if (memcmp(hello->nonce, key->nonce, sizeof hello->nonce) != 0) {
+        snprintf(text, size, "this address belongs to another job");
+        return PSRT_ERR_REFUSED;
+    }
+    psrti_jobkey_token(key, hello->task, hello->incarnation, hello->challenge, token);
+    if (!psrti_jobkey_token_equal(token, hello->token)) {
+        snprintf(text, size, "wrong job key");
+        return PSRT_ERR_REFUSED;
+    }
+    if (hello->channel != channel) {
+        snprintf(text, size, "channel %u was asked for, this is channel %u", hello->channel,
+                 channel);
+        return PSRT_ERR_REFUSED;
+    }
+    return PSRT_OK;
+}
+
+void psrti_welcome_token(const psrti_jobkey_t *key, uint32_t task, const psrti_hello_t *hello,
+                         uint8_t token[PSRTI_WELCOME_BYTES])
+{
+    psrti_jobkey_token(key, task, hello->incarnation, hello->challenge, token);
+}
+
+static psrt_status_t refusal(const psrt_hdr_t *hdr, const void *data, uint64_t len, char *text,
+                             size_t size)
+{
+    psrt_status_t status = (psrt_status_t)-(int)hdr->status;
+    size_t n = PSRTI_MIN((size_t)len, size - 1);
+
+    if (len > PSRTI_WELCOME_TEXT_MAX || (len && !data)) return PSRT_ERR_PROTOCOL;
+    for (size_t i = 0; i < n; i++) {
+        char c = ((const char *)data)[i];
+        text[i] = (unsigned char)c < 0x20 || (unsigned char)c == 0x7f ? '?' : c;
+    }
+    text[n] = '\0';
+    return strcmp(psrt_status_name(status), "PSRT_UNKNOWN") == 0 ? PSRT_ERR_PROTOCOL : status;
+}
+
+psrt_status_t psrti_welcome_check(const psrti_jobkey_t *key, uint32_t task,
+                                  const psrti_hello_t *hello, const psrt_hdr_t *hdr,
+                                  const void *data, uint64_t len, char *text, size_t size)
+{
+    uint8_t token[PSRTI_WELCOME_BYTES];
+    char name[32];
+
+    snprintf(text, size, "malformed WELCOME");
+    if (hdr->status) return refusal(hdr, data, len, text, size);
+    if (!data || len != PSRTI_WELCOME_BYTES || hdr->session == 0) return PSRT_ERR_PROTOCOL;
+    psrti_welcome_token(key, task, hello, token);
+    if (!psrti_jobkey_token_equal(token, data)) {
+        snprintf(text, size, "the peer is not %s of this job", psrti_task_name(task, name));
+        return PSRT_ERR_PROTOCOL;
+    }
+    return PSRT_OK;
+}
