@@ -24,7 +24,7 @@
 #define LINGER_MS 1000
 #define FOREIGN_MAX 64
 
-/* One start of a task; freed when its handles are closed. */
+/* One start of a task; freed when its handles are closed and it is gone. */
 typedef struct attempt {
     psrti_list_t node;
     psrti_backend_t *backend;
@@ -56,12 +56,18 @@ struct psrti_backend {
 
 /* ---- the life of an attempt -------------------------------------------------------------------- */
 
+static void free_when_over(attempt_t *a)
+{
+    if (a->open_handles || !(a->gone || a->backend->closing)) return;
+    psrti_list_remove(&a->node);
+    free(a);
+}
+
 static void on_handle_closed(uv_handle_t *handle)
 {
     attempt_t *a = handle->data;
-    if (--a->open_handles) return;
-    psrti_list_remove(&a->node);
-    free(a);
+    a->open_handles--;
+    free_when_over(a);
 }
 
 static void close_pipe(attempt_t *a, int which)
@@ -103,6 +109,7 @@ static void report_gone(attempt_t *a)
     a->lost = 0;
     check_linger(a);
     a->backend->events.gone(a->backend->events.arg, a->task);
+    free_when_over(a);
 }
 
 /* Ends what the trees of killed guardians left: it became ours when they died. */
@@ -167,10 +174,11 @@ static void on_control(uv_poll_t *watch, int status, int events)
     attempt_t *a = watch->data;
     psrti_guardian_msg_t msg;
     ssize_t n;
-    while ((n = recv(a->control, &msg, sizeof msg, MSG_DONTWAIT)) == sizeof msg)
-        on_message(a, &msg);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    on_guardian_gone(a);
+    /* ECONNRESET, because the guardian left without reading an order, comes before the messages. */
+    while ((n = recv(a->control, &msg, sizeof msg, MSG_DONTWAIT)) > 0 ||
+           (n < 0 && (errno == ECONNRESET || errno == EINTR)))
+        if (n == sizeof msg) on_message(a, &msg);
+    if (n == 0 || errno != EAGAIN) on_guardian_gone(a);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -420,7 +428,11 @@ static void local_close(psrti_backend_t *b)
     close(b->lock);
 }
 
-static void local_release(psrti_backend_t *b) { free(b); }
+static void local_release(psrti_backend_t *b)
+{
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) free(PSRTI_LIST_ENTRY(it, attempt_t, node));
+    free(b);
+}
 
 const psrti_backend_ops_t psrti_backend_local = {
     .name = "local",

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing survives, whatever is killed with -9."""
+import os
+import signal
+import time
+
+from launchtest import PATIENT, STUBBORN, LaunchTest, main, parent, process_environ
+
+# A grandchild in a session of its own, adopted by the guardian, without the job in its environment.
+ESCAPE = ("env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & "
+          "setsid sleep 1000 & ")
+
+
+class Kills(LaunchTest):
+    def begin(self, script, *flags):
+        proc = self.start("-w", "2", "-s", "1", *flags, "--", "/bin/sh", "-c", script)
+        self.read_until(proc, "ready", 2)
+        return proc
+
+    def kill(self, *victims):
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+
+    def guardian_of(self, role, rank):
+        """By the environment of the guardian's child."""
+        want = {f"PSRT_ROLE={role}".encode(), f"PSRT_RANK={rank}".encode()}
+        guardians = self.named("psrt-guardian")
+        for pid in self.marked():
+            if parent(pid) in guardians and want <= set(process_environ(pid)):
+                return parent(pid)
+        self.fail(f"no guardian of {role}:{rank}")
+
+    def test_launcher(self):
+        for script in (PATIENT, ESCAPE + PATIENT, ESCAPE + STUBBORN):
+            proc = self.begin(script, "--grace", "500ms")
+            self.job_dir().joinpath("socket").touch()
+            self.kill(proc.pid)
+            self.end(proc)
+            self.assert_nothing_left()
+
+    def test_launcher_while_it_starts(self):
+        for delay in range(20):
+            proc = self.start("-w", "3", "-s", "2", "--grace", "200ms", "--", "sleep", "1000")
+            time.sleep(delay / 1000)  # somewhere in its start
+            self.kill(proc.pid)
+            self.end(proc)
+            self.wait_for(lambda: not self.marked(), self.describe_left)
+        # Killed before it has a guardian, its directory is left to the next start.
+        self.launch("-s", "0", "--grace", "0", "--", "true")
+        self.assert_nothing_left(at_once=True)
+
+    def test_guardian_of_a_worker(self):
+        proc = self.begin(ESCAPE + STUBBORN, "--grace", "300ms")
+        self.kill(self.guardian_of("worker", 1))
+        code, _, err = self.end(proc)
+        self.assertEqual(code, 137, err)
+        last = err.rstrip("\n").rpartition("\n")[2]
+        self.assertRegex(last, r"worker:1 \(pid \d+\) on \S+ was lost: its guardian was killed")
+        self.assert_nothing_left(at_once=True)
+
+    def test_guardian_of_a_server(self):
+        proc = self.begin(PATIENT)
+        self.kill(self.guardian_of("server", 0))
+        code, _, err = self.end(proc)
+        self.assertEqual(code, 137, err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_guardian_of_the_coordinator(self):
+        # It is restarted; then the job is ended.
+        proc = self.begin(PATIENT)
+        self.kill(self.guardian_of("coordinator", 0))
+        self.read_until(proc, "it is restarted", stream=proc.stderr)
+        self.wait_for(lambda: len(self.named("psrt-guardian")) == 4, "no new guardian")
+        proc.send_signal(signal.SIGINT)
+        code, _, err = self.end(proc)
+        self.assertEqual(code, 130, err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_launcher_and_a_guardian(self):
+        proc = self.begin("setsid sleep 1000 & " + STUBBORN, "--grace", "300ms")
+        self.kill(proc.pid, self.guardian_of("worker", 0))
+        self.end(proc)
+        self.assert_nothing_left()
+
+    def test_all_guardians(self):
+        proc = self.begin(ESCAPE + STUBBORN, "--grace", "300ms")
+        self.kill(*self.named("psrt-guardian"))
+        code, _, err = self.end(proc)
+        self.assertEqual(code, 137, err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_launcher_and_all_guardians(self):
+        # Tasks die with their guardians; what they started is ended by the next start of any job.
+        proc = self.begin("setsid sleep 1000 & " + STUBBORN)
+        tasks = [p for p in self.marked() if parent(p) in self.named("psrt-guardian")]
+        self.kill(proc.pid, *self.named("psrt-guardian"))
+        self.end(proc)
+        self.wait_for(lambda: not set(tasks) & set(self.marked()), "a task outlived its guardian")
+        code, _, err = self.launch("-s", "0", "--grace", "0", "--", "true")
+        self.assertEqual(code, 0, err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_a_running_job_is_not_taken_for_a_stale_one(self):
+        proc = self.begin(PATIENT)
+        code, _, err = self.launch("-s", "0", "--grace", "0", "--", "true")
+        self.assertEqual(code, 0, err)
+        self.assertTrue(self.job_dir().joinpath("key").exists())
+        self.assertIsNone(proc.poll())
+        proc.send_signal(signal.SIGINT)
+        self.assertEqual(self.end(proc)[0], 130)
+        self.assert_nothing_left(at_once=True)
+
+    def test_foreign_directories_stay(self):
+        other = self.tmp / "psrt-job-file"
+        other.touch()
+        link = self.tmp / "psrt-job-link"
+        link.symlink_to(self.root)
+        self.launch("-s", "0", "--grace", "0", "--", "true")
+        self.assertTrue(other.exists() and link.is_symlink() and self.root.exists())
+
+    def test_children_of_the_shell_before(self):
+        # `exec psrt-launch` has the background jobs of the shell as children: not ours to end.
+        flag = self.root / "alive"
+        script = (f'(trap "touch {flag}; exit" USR1; while :; do sleep 0.05; done) & echo "pid $!"; '
+                  'exec "$@"')
+        proc = self.start("-w", "1", "-s", "0", "--grace",
+                          "300ms", "--", "/bin/sh", "-c", PATIENT, before=["/bin/sh", "-c", script, "sh"])
+        head = self.read_until(proc, "ready")
+        bystander = int(head.split()[1])
+        self.kill(self.guardian_of("worker", 0))
+        proc.stdout.close()
+        self.assertEqual(proc.wait(60), 137)
+        os.kill(bystander, signal.SIGUSR1)
+        self.wait_for(flag.exists, "the bystander was killed")
+
+
+if __name__ == "__main__":
+    main()

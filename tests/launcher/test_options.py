@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags, the plan, and what tasks find in their environment."""
+import os
+import re
+import resource
+
+from launchtest import LaunchTest, main
+
+SHOW_ENV = 'env | sed "s/^/@$PSRT_ROLE:$PSRT_RANK /"'
+
+
+class Options(LaunchTest):
+    def assert_usage(self, expected, *args):
+        code, out, err = self.launch(*args)
+        self.assertEqual((code, out), (2, ""), err)
+        self.assertIn(expected, err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_unknown_flag_names_the_nearest(self):
+        self.assert_usage("unknown option --timout; did you mean --timeout?", "--timout", "3", "--", "x")
+        self.assert_usage("unknown option --workrs; did you mean --workers?", "--workrs=3", "--", "x")
+        self.assert_usage("unknown option -z", "-z", "--", "x")
+
+    def test_missing_arguments(self):
+        self.assert_usage("no command given", "-w", "2")
+        self.assert_usage("no command given", "-w", "2", "--")
+        self.assert_usage("no command given")
+        self.assert_usage("option --workers needs an argument", "--workers")
+        self.assert_usage("option -s needs an argument", "-s")
+        self.assert_usage("option --quiet takes no argument", "--quiet=1", "--", "x")
+
+    def test_numbers_are_strict(self):
+        for bad in ("0", "-1", "abc", "", " 2", "2 ", "2x", "1e3", "65536", "9" * 30):
+            self.assert_usage("not a number from 1 to 65535", f"--workers={bad}", "--", "x")
+        for bad in ("-1", "abc", "", "65536"):
+            self.assert_usage("not a number from 0 to 65535", f"--servers={bad}", "--", "x")
+        for bad in ("", "abc", "-1", "5 s", "5parsecs"):
+            self.assert_usage("not a time", f"--timeout={bad}", "--", "x")
+            self.assert_usage("not a time", f"--grace={bad}", "--", "x")
+            self.assert_usage("not a time", f"--start-timeout={bad}", "--", "x")
+        self.assert_usage("not a time", "--timeout=0", "--", "x")
+
+    def test_values(self):
+        self.assert_usage("--security none: not one of encrypted, off", "--security", "none", "--", "x")
+        self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
+        self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
+        self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
+        self.assert_usage("empty command", "--server-command=", "--", "x")
+
+    def test_help_and_version(self):
+        code, out, err = self.launch("--help")
+        self.assertEqual((code, err), (0, ""))
+        for word in ("SYNOPSIS", "--server-command same|CMD", "OMP_NUM_THREADS", "-x, --env",
+                     "PSRT_LAUNCH_PSRTD", "124"):
+            self.assertIn(word, out)
+        code, out, err = self.launch("--version")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^psrt-launch \d+\.\d+\.\d+\n$")
+
+    def test_psrtd_missing(self):
+        bare = {"PSRT_LAUNCH_PSRTD": str(self.root / "nothing")}
+        code, out, err = self.launch("--", "true", env=bare)
+        self.assertEqual((code, out), (69, ""))
+        self.assertIn("PSRT_LAUNCH_PSRTD", err)
+        self.assert_nothing_left(at_once=True)
+
+    def test_dry_run(self):
+        code, out, err = self.launch("--dry-run", "-w", "2", "-s", "1", "-x", "WORD=it's", "-x",
+                                     "API_TOKEN=geheim", "--", "./train", "--lr", "0 1")
+        self.assertEqual((code, err), (0, ""))
+        names = re.findall(r"^\S.*$", out, re.M)
+        self.assertEqual(names, ["coordinator", "server:0", "worker:0", "worker:1"])
+        self.assertEqual(out.count("command: ./train --lr '0 1'"), 2)
+        self.assertIn("PSRT_RANK=1", out)
+        self.assertIn(r"WORD='it'\''s'", out)
+        self.assertIn("API_TOKEN=(hidden)", out)
+        self.assertNotIn("geheim", out)
+        self.assert_nothing_left(at_once=True)
+
+
+class Environment(LaunchTest):
+    def environments(self, *flags, command=SHOW_ENV, **kwargs):
+        code, out, err = self.shell(command, "--no-prefix", *flags, **kwargs)
+        self.assertEqual(code, 0, err)
+        found = {}
+        for task, name, value in re.findall(r"^@(\S+) (\w+)=(.*)$", out, re.M):
+            found.setdefault(task, {})[name] = value
+        return found
+
+    def test_identity(self):
+        fake = {"FAKE_SERVER": SHOW_ENV, "FAKE_COORDINATOR": SHOW_ENV}
+        env = self.environments(env=fake)
+        self.assertEqual(sorted(env), ["coordinator:0", "server:0", "worker:0", "worker:1"])
+        for task, e in env.items():
+            self.assertEqual((e["PSRT_WORKERS"], e["PSRT_SERVERS"]), ("2", "1"))
+            self.assertRegex(e["PSRT_COORDINATOR"], r"^tcp://127\.0\.0\.1:[1-9]\d*$")
+            self.assertTrue(e["PSRT_JOB_DIR"].startswith(str(self.tmp)))
+            self.assertEqual(e["PYTHONUNBUFFERED"], "1")
+            self.assertNotIn("PSRT_LAUNCH_PSRTD", e)
+            self.assertEqual("PSRT_LISTEN_FD" in e, task == "coordinator:0")
+        self.assertEqual(len({e["PSRT_COORDINATOR"] for e in env.values()}), 1)
+        for rank in ("0", "1"):
+            e = env[f"worker:{rank}"]
+            self.assertEqual((e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]), (rank, rank, "2"))
+
+    def test_nothing_of_an_enclosing_job(self):
+        outer = {"PSRT_KEY_FILE": "/outer/key", "PSRT_LISTEN_FD": "9", "PSRT_RANK": "77",
+                 "PSRT_JOB_DIR": "/outer"}
+        for e in self.environments(env=outer).values():
+            self.assertNotIn("PSRT_KEY_FILE", e)
+            self.assertNotIn("PSRT_LISTEN_FD", e)
+            self.assertNotEqual(e["PSRT_RANK"], "77")
+            self.assertNotEqual(e["PSRT_JOB_DIR"], "/outer")
+
+    def test_exports(self):
+        e = self.environments("-x", "ONE=1", "-x", "TWO", "-x", "ONE=a=b", "--env=EMPTY=",
+                              env={"TWO": "zwei"})["worker:1"]
+        self.assertEqual((e["ONE"], e["TWO"], e["EMPTY"]), ("a=b", "zwei", ""))
+
+    def test_passed_on(self):
+        e = self.environments("--start-timeout", "7s", "--security", "off", "--transport",
+                              "shm,zmq")["worker:0"]
+        self.assertEqual((e["PSRT_START_TIMEOUT"], e["PSRT_SECURITY"], e["PSRT_TRANSPORT"]),
+                         ("7s", "off", "shm,zmq"))
+
+    def test_threads(self):
+        # Two workers on the cores of this process; at least one each.
+        share = max(1, len(os.sched_getaffinity(0)) // 2)
+        e = self.environments()["worker:0"]
+        self.assertEqual(e["OMP_NUM_THREADS"], e["OPENBLAS_NUM_THREADS"])
+        self.assertGreaterEqual(int(e["OMP_NUM_THREADS"]), 1)
+        self.assertLessEqual(int(e["OMP_NUM_THREADS"]), share)  # less under a CPU quota
+        one = self.environments(preexec_fn=lambda: os.sched_setaffinity(
+            0, {min(os.sched_getaffinity(0))}))["worker:0"]
+        self.assertEqual(one["OMP_NUM_THREADS"], "1")
+        mine = self.environments("-x", "OPENBLAS_NUM_THREADS=5", env={"OMP_NUM_THREADS": "3"})
+        self.assertEqual(mine["worker:0"]["OMP_NUM_THREADS"], "3")
+        self.assertEqual(mine["worker:0"]["OPENBLAS_NUM_THREADS"], "5")
+
+    def test_servers_run_the_workers_command(self):
+        env = self.environments("--server-command", "same")
+        self.assertEqual(sorted(env), ["server:0", "worker:0", "worker:1"])
+
+    def test_servers_run_a_command_line(self):
+        env = self.environments("--server-command", "X=y; export X; " + SHOW_ENV)
+        self.assertEqual(env["server:0"]["X"], "y")
+
+    def test_what_tasks_inherit(self):
+        # No descriptor of the launcher, no changed limit, no blocked or ignored signal.
+        check = ("ls -l /proc/self/fd | grep -v /proc/ | wc -l; ulimit -n; "
+                 "grep -E 'Sig(Blk|Ign)' /proc/self/status")
+        code, out, err = self.launch("-s", "0", "--grace", "200ms", "--no-prefix", "--", "/bin/sh",
+                                     "-c", f"ulimit -n; {check}",
+                                     preexec_fn=lambda: resource.setrlimit(
+                                         resource.RLIMIT_NOFILE, (123, 4096)))
+        self.assertEqual(code, 0, err)
+        lines = out.split("\n")
+        self.assertEqual(lines[0], "123")
+        self.assertEqual(lines[1], "4")  # "total", stdin, stdout, stderr
+        self.assertIn("SigBlk:\t0000000000000000", out)
+        self.assertIn("SigIgn:\t0000000000000000", out)
+
+    def test_ranks_stay(self):
+        # The n-th place of the job is rank n, whatever the order in which tasks come up.
+        script = 'sleep 0.0$((RANK * 7 % 5)); echo "$RANK is $LOCAL_RANK of $WORLD_SIZE"'
+        for _ in range(20):
+            code, out, err = self.launch("-w", "4", "-s", "0", "--grace", "0", "--", "/bin/sh", "-c",
+                                         script)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(sorted(out.splitlines()),
+                             [f"[worker:{r}] {r} is {r} of 4" for r in range(4)])
+
+
+if __name__ == "__main__":
+    main()
