@@ -205,7 +205,7 @@ static psrt_status_t identify(shm_ep_t *ep)
         return fail_socket("credentials of the peer");
     ep->peer_pid = cred.pid;
     if (cred.uid != geteuid())
-        return psrti_fail(PSRT_ERR_REFUSED, "shm: process %d of user %u is not this user",
+        return psrti_fail(PSRT_ERR_PROTOCOL, "shm: process %d of user %u is not this user",
                           (int)cred.pid, (unsigned)cred.uid);
     size = sizeof ep->pidfd;
     if (getsockopt(ep->sock, SOL_SOCKET, SO_PEERPIDFD, &ep->pidfd, &size) != 0) {
