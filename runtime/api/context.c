@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "runtime/api/api.h"
+#include "runtime/core/bind.h"
 
 /* ---- embedded ---------------------------------------------------------------------------------- */
 
@@ -221,9 +222,12 @@ static psrt_status_t run_coordinator(const psrti_config_t *config, const volatil
     if (*dir) snprintf(state, sizeof state, "%s/coordinator.state", dir);
     const char *addr = strncmp(place.coordinator, "tcp://", 6) == 0 ? place.coordinator + 6
                                                                       : place.coordinator;
+    char bind[PSRT_ADDR_MAX];
+    rc = psrti_bind_address(addr, NULL, bind, sizeof bind);
+    if (rc) return rc;
     psrti_coordinator_params_t cp = {
         .config = config, .key = &key, .workers = place.workers, .servers = place.servers,
-        .transports = "zmq", .bind_address = addr,
+        .transports = "zmq", .bind_address = bind,
         .listen_fd = (int)psrti_config_int(config, PSRTI_CONF_LISTEN_FD),
         .state_file = *state ? state : NULL,
     };

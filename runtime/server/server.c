@@ -12,6 +12,7 @@
 #include "base/spin.h"
 #include "base/topology.h"
 #include "runtime/cluster/member.h"
+#include "runtime/core/bind.h"
 #include "runtime/core/net.h"
 #include "runtime/server/shard.h"
 
@@ -377,7 +378,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index)
+static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index, const char *bind)
 {
     t->server = s;
     t->index = index;
@@ -388,7 +389,7 @@ static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index
     psrti_net_params_t np = { .config = s->p.config, .key = s->p.key,
                               .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank), .incarnation = 1,
                               .transports = s->p.transports, .listen = 1, .listen_fd = -1,
-                              .channel = index, .arg = t, .on_link = on_link, .on_msg = on_msg,
+                              .bind_address = bind, .channel = index, .arg = t, .on_link = on_link, .on_msg = on_msg,
                               .admit = admit };
     return psrti_net_open(&np, &t->net);
 }
@@ -444,7 +445,11 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
                                             &s->kernels);
     if (!rc && !(s->threads = calloc(s->nthreads, sizeof *s->threads)))
         rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
-    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_open(s, &s->threads[i], i);
+    char bind[PSRT_ADDR_MAX];
+    if (!rc)
+        rc = psrti_bind_address(psrti_config_text(params->config, PSRTI_CONF_BIND_ADDRESS),
+                                params->coordinator, bind, sizeof bind);
+    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_open(s, &s->threads[i], i, bind);
     for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_start(&s->threads[i]);
     if (!rc) rc = join_job(s);
     if (rc) {
