@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -326,11 +327,20 @@ void remove_dir_contents(const char *path)
 
 /* ---- worlds ------------------------------------------------------------------------------------ */
 
+/* A warning is what a misbehaving peer causes; an error is a fault of the transport itself. */
+static void sink(void *arg, psrt_log_level_t level, const char *line)
+{
+    if (level == PSRT_LOG_ERROR) atomic_fetch_add(&((world_t *)arg)->errors, 1);
+    fprintf(stderr, "%s%s\n", level == PSRT_LOG_ERROR ? "error: " : "", line);
+}
+
 static void world_open(world_t *w, const psrt_transport_ops_t *ops)
 {
     uint8_t public_key[32];
     memset(w, 0, sizeof *w);
+    psrt_log_set_sink(sink, w);
     w->ops = ops;
+    w->fds = count_fds();
     w->max_message = 64 * MIB;
     w->window = WINDOW;
     w->wait_ms = 10;
@@ -347,6 +357,15 @@ static void world_close(world_t *w)
         peer_close(&w->peer[i]);
         peer_clear(&w->peer[i]);
     }
+    /* Some descriptors close in the background. */
+    uint64_t until = psrti_now_ns() + DEADLINE_NS;
+    while (count_fds() > w->fds) {
+        cr_assert(psrti_now_ns() < until, "%s: %zu descriptors before, %zu after", w->ops->name,
+                  w->fds, count_fds());
+        sched_yield();
+    }
+    psrt_log_set_sink(NULL, NULL);
+    cr_assert_eq(atomic_load(&w->errors), 0, "%s: logged errors", w->ops->name);
     cr_assert_eq(rmdir(w->dir), 0, "%s: left something in its job directory: %s", w->ops->name,
                  strerror(errno));
 }

@@ -7,7 +7,10 @@
 
 #include "support/test.h"
 
+#include <stdatomic.h>
 #include <sys/types.h>
+
+#include <psrt/psrt.h>
 
 #include "base/util.h"
 #include "transport/frame.h"
@@ -66,7 +69,9 @@ typedef struct world {
     char dir[64];
     uint8_t nonce[16], secret[32];
     uint64_t max_message, window;
-    int wait_ms; /* longest sleep of a pump without events */
+    int wait_ms;        /* longest sleep of a pump without events */
+    size_t fds;         /* open when it began */
+    atomic_uint errors; /* error lines logged */
     peer_t peer[MAX_PEERS];
 } world_t;
 
