@@ -93,13 +93,14 @@ static void *map_aligned(int fd, uint64_t bytes, int prot)
 }
 
 /* Makes all pages present, 2 MiB ones where the kernel can: collapsing wants one page of each huge
- * page to exist. madvise reports a lack of memory where a plain store would raise SIGBUS. */
+ * page to exist, and one call for all, since each call waits for every CPU. madvise reports a lack
+ * of memory where a plain store would raise SIGBUS. */
 static int populate(uint8_t *base, uint64_t bytes)
 {
-    for (uint64_t off = 0; off + SHM_HUGE <= bytes; off += SHM_HUGE) {
+    uint64_t huge = bytes / SHM_HUGE * SHM_HUGE;
+    for (uint64_t off = 0; off < huge; off += SHM_HUGE)
         if (madvise(base + off, PAGE, MADV_POPULATE_WRITE) != 0) return errno == EINVAL ? 0 : -1;
-        (void)madvise(base + off, SHM_HUGE, MADV_COLLAPSE); /* else small pages */
-    }
+    if (huge > 0) (void)madvise(base, huge, MADV_COLLAPSE); /* else small pages */
     if (madvise(base, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return -1;
     return 0;
 }
