@@ -34,6 +34,7 @@ const char *__tsan_default_options(void)
 const char *__tsan_default_suppressions(void)
 {
     return "called_from_lib:libzmq.so\n"
+           "called_from_lib:libsodium.so\n"
            "called_from_lib:libopenblas\n"
            "called_from_lib:libhwloc.so\n";
 }
