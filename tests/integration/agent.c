@@ -5,6 +5,7 @@
  *   use N
  *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= data=V (rank0)
  *   fill NAME V                        gradient element i becomes V * (1 + i % 5)
+ *   flat NAME V                        every gradient element becomes V
  *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=]   waits
  *   start push|pull|push_pull ...      prints the number of the operation
  *   wait ID SECONDS | test ID
@@ -78,6 +79,14 @@ static void fill(table_t *t, void *dst, double v)
         double x = v * (double)(1 + i % 5);
         if (t->f64) ((double *)dst)[i] = x;
         else ((float *)dst)[i] = (float)x;
+    }
+}
+
+static void flat(table_t *t, double v)
+{
+    for (uint64_t i = 0; i < t->n; i++) {
+        if (t->f64) ((double *)t->grad)[i] = v;
+        else ((float *)t->grad)[i] = (float)v;
     }
 }
 
@@ -297,6 +306,9 @@ static void cmd_simple(const char *c, char **w, int n)
         answer(PSRT_OK, NULL);
     } else if (strcmp(c, "fill") == 0 && n == 2 && find(w[0])) {
         fill(find(w[0]), find(w[0])->grad, atof(w[1]));
+        answer(PSRT_OK, NULL);
+    } else if (strcmp(c, "flat") == 0 && n == 2 && find(w[0])) {
+        flat(find(w[0]), atof(w[1]));
         answer(PSRT_OK, NULL);
     } else if (strcmp(c, "barrier") == 0 && n >= 1) {
         uint64_t ns = n > 2 ? (uint64_t)(atof(w[2]) * 1e9) : PSRT_FOREVER;

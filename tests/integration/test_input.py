@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input gets an error that names what is wrong; the job goes on."""
+import os
+import subprocess
+import unittest
+
+from job import Agent, BIN, JobTest, every
+
+BIG = 700_000
+
+
+class Environment(JobTest):
+    """Illegal values of rank and counts: an error naming variable and value, before anything starts."""
+
+    BAD = ["-1", "", " 2", "2 ", "abc", "2147483648", "1.5", "0x2"]
+
+    def check(self, role, name, value):
+        job = self.job(2, 2)
+        env = job.task_env(role, 0, {name: value})
+        argv = [f"{BIN}/psrtd"] + (["--coordinator"] if role == "coordinator" else [])
+        p = subprocess.run(argv, env=env, capture_output=True, timeout=20, text=True)
+        self.assertGreater(p.returncode, 0, p)
+        self.assertLess(p.returncode, 126, p)
+        self.assertIn(name, p.stderr)
+        self.assertIn(value.strip() or "is empty", p.stderr)
+
+    def test_servers_and_coordinator(self):
+        for role in ("server", "coordinator"):
+            for name in ("PSRT_RANK", "PSRT_WORKERS", "PSRT_SERVERS"):
+                for value in self.BAD:
+                    with self.subTest(role=role, name=name, value=value):
+                        self.check(role, name, value)
+        self.check("server", "PSRT_WORKERS", "0")
+        self.check("server", "PSRT_RANK", "2")
+
+    def test_workers(self):
+        for name, value in [("PSRT_RANK", v) for v in self.BAD + ["2"]] + [("PSRT_WORKERS", "0")]:
+            with self.subTest(name=name, value=value):
+                w = self.job(2, 2).worker(0, **{name: value})
+                text = self.refused("PSRT_ERR_INVALID", w, "create")
+                self.assertIn(name, text)
+
+    def test_half_a_description_is_an_error(self):
+        job = self.job(2, 1)
+        job.env["PSRT_COORDINATOR"] = ""
+        text = self.refused("PSRT_ERR_INVALID", job.worker(1), "create")
+        self.assertIn("PSRT_COORDINATOR", text)
+
+    def test_a_wrong_role_is_named(self):
+        w = self.job().worker(0, PSRT_ROLE="wroker")
+        self.assertIn("PSRT_ROLE", self.refused("PSRT_ERR_INVALID", w, "create"))
+
+    def test_another_size_of_the_job_is_refused(self):
+        job = self.job(2, 1)
+        job.coordinator(), job.server(0), job.worker(0).send("create")
+        text = self.refused("PSRT_ERR_REFUSED", job.worker(1, PSRT_WORKERS="3"), "create", 20)
+        self.assertIn("3", text)
+        self.assertIn("2", text)
+
+    def test_an_open_key_file_is_refused(self):
+        job = self.job()
+        os.chmod(os.path.join(job.dir, "key"), 0o644)
+        text = self.refused("PSRT_ERR_INVALID", job.worker(0), "create")
+        self.assertIn("chmod", text)
+
+    def test_an_unknown_variable_is_told_once_with_the_nearest_name(self):
+        job, w = self.started(1, 1, PSRT_HEARTBEET="2s")
+        self.finish(job, w)
+        self.assertEqual(w[0].output().count("PSRT_HEARTBEET"), 1)
+        self.assertIn("PSRT_HEARTBEAT", w[0].output())
+
+    def test_transports(self):
+        w = self.job().worker(0, PSRT_TRANSPORT="smh")
+        self.assertIn("shm", self.refused("PSRT_ERR_INVALID", w, "create"))
+
+    def test_an_address_in_use_is_named(self):
+        job = self.job()
+        env = job.task_env("coordinator", 0, {})
+        p = subprocess.run([f"{BIN}/psrtd", "--coordinator"], env=env, capture_output=True,
+                           timeout=20, text=True)
+        self.assertGreater(p.returncode, 0)
+        self.assertIn(f"127.0.0.1:{job.port}", p.stderr)
+
+
+class Tables(JobTest):
+    def test_mismatch_before_the_first_push_fails_all(self):
+        job, w = self.started(2, 2)
+        w[0].cmd("table t n=100")
+        text = self.refused("PSRT_ERR_MISMATCH", w[1], "table t n=101")
+        for part in ("100", "101", "worker:0", "worker:1", "shape"):
+            self.assertIn(part, text)
+        self.refused("PSRT_ERR_MISMATCH", w[0], "push t")
+        every(w, "table u n=10 opt=none")
+        every(w, "push_pull u")
+        self.finish(job, w)
+
+    def test_mismatch_after_the_first_push_fails_the_newcomer(self):
+        job, w = self.started(2, 1)
+        w[0].cmd("table t n=100 opt=none cons=async")
+        w[0].cmd("fill t 1")
+        w[0].cmd("push t")
+        text = self.refused("PSRT_ERR_MISMATCH", w[1], "table t n=100 dtype=f64 opt=none cons=async")
+        self.assertIn("f64", text)
+        w[0].cmd("push_pull t")
+        self.assertEqual(float(w[0].cmd("sum t")), 2.0)
+        self.finish(job, w)
+
+    def test_illegal_specifications(self):
+        job, w = self.started(1, 1)
+        for words, part in (("opt=adma", "adam"), ("opt=sgd:lt=1", "lr"), ("opt=sgd:lr=x", "lr"),
+                            ("cons=snyc", "sync"), ("cons=ssp:-1", "ssp"), ("init=zeroes", "zeros"),
+                            ("reduce=mean", "average"), ("cons=async det=1", "sync"),
+                            ("n=0", "shape"), ("init=rank0", "init_data")):
+            with self.subTest(words):
+                text = self.refused("PSRT_ERR_INVALID", w[0], f"table bad {words}")
+                self.assertIn(part, text)
+        w[0].cmd("table good n=10 opt=none")
+        for words, part in (("offset=10", "10"), ("offset=5 count=6", "11"),
+                            ("offset=18446744073709551615 count=2", "elements"),
+                            ("prio=200", "priority")):
+            with self.subTest(words):
+                self.assertIn(part, self.refused("PSRT_ERR_INVALID", w[0], f"push good {words}"))
+        w[0].cmd("push_pull good")
+        self.finish(job, w)
+
+    def test_declared_twice_is_the_same_table(self):
+        job, w = self.started(1, 2)
+        w[0].cmd(f"table t n={BIG} opt=none init=constant:value=2")
+        w[0].cmd("fill t 1")
+        w[0].cmd("push t")
+        w[0].cmd(f"table t n={BIG} opt=none init=constant:value=2")
+        w[0].cmd("pull t")
+        self.assertEqual(float(w[0].cmd("at t 0")), 3.0)
+        self.finish(job, w)
+
+    def test_pull_before_rank0_gave_the_values(self):
+        job, w = self.started(3, 3)
+        for a in w[1:]:
+            a.cmd(f"table t n={BIG} opt=none init=rank0 cons=async")
+        ops = [a.cmd("start pull t") for a in w[1:]]
+        for a, op in zip(w[1:], ops):
+            self.refused("PSRT_ERR_TIMEOUT", a, f"wait {op} 0.3")
+        pushed = w[1].cmd("start push t")  # waits for the values, too; pushes nothing but zeros
+        w[0].cmd(f"table t n={BIG} opt=none init=rank0 cons=async data=3")
+        for a, op in zip(w[1:], ops):
+            a.cmd(f"wait {op} 20")
+            self.assertEqual(float(a.cmd("sum t")), 3.0)
+        w[1].cmd(f"wait {pushed} 20")
+        self.finish(job, w)
+
+    def test_many_tables_of_different_sizes_in_one_call(self):
+        for transport in ("shm", "zmq"):
+            job, w = self.started(2, 2, PSRT_TRANSPORT=transport)
+            names = [f"k{n}" for n in range(1, 101)]
+            for n in range(1, 101):
+                every(w, f"table k{n} n={n} opt=none reduce=sum")
+            for a in w:
+                for n in names:
+                    a.cmd(f"fill {n} 1")
+            every(w, "many " + " ".join(names))
+            for n in names:
+                self.assertEqual({float(v) for v in every(w, f"sum {n}")}, {2.0})
+            self.finish(job, w)
+
+    def test_nan_travels(self):
+        job, w = self.started(2, 1)
+        every(w, "table t n=10 opt=none")
+        w[0].cmd("fill t nan")
+        w[1].cmd("fill t 1")
+        every(w, "push_pull t")
+        self.assertEqual(every(w, "at t 3"), ["nan", "nan"])
+        self.finish(job, w)
+
+
+class Contexts(JobTest):
+    def test_every_worker_leaves_the_start_barrier(self):
+        for _ in range(10):
+            job, w = self.started(6, 2)
+            every(w, "barrier b")
+            self.finish(job, w)
+
+    def test_two_embedded_contexts_do_not_meet(self):
+        a = Agent(self.job(), {k: v for k, v in os.environ.items() if not k.startswith("PSRT_")})
+        for use in (0, 1):
+            a.cmd(f"use {use}")
+            a.cmd("create")
+            a.cmd("table t n=1000 opt=none")
+            a.cmd(f"fill t {use + 1}")
+            a.cmd("push_pull t")
+        self.assertEqual(float(a.cmd("sum t")), 2.0)
+        a.cmd("use 0")
+        a.cmd("push_pull t")
+        self.assertEqual(float(a.cmd("sum t")), 2.0)
+        for use in (0, 1):
+            a.cmd(f"use {use}")
+            a.cmd("destroy")
+        self.assertEqual(a.quit(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
