@@ -20,7 +20,7 @@
 
 /* What a task leaves behind when it ends may finish by itself (`> >(tee log)` has a last line to
  * write) before it is asked to end. */
-#define LEFTOVER_NS (200 * PSRTI_NS_PER_MS)
+#define LEFTOVER_NS (500 * PSRTI_NS_PER_MS)
 #define KILL_PASS_MS 5
 /* Above PSRTI_GUARDIAN_LISTEN_FD, which the task's side overwrites. */
 #define HIGH_FD 10

@@ -230,16 +230,25 @@ void psrti_output_note(psrti_output_t *output, const char *fmt, ...)
     free(text);
 }
 
-int psrti_output_is_drained(psrti_output_t *output)
+static int is_drained(psrti_output_t *output)
 {
     for (size_t i = 0; i < output->target_count; i++)
         if (psrti_sink_backlog(output->targets[i].sink)) return 0;
     return 1;
 }
 
+int psrti_output_wait(psrti_output_t *output, unsigned timeout_ms)
+{
+    for (unsigned waited = 0; !is_drained(output); waited++) {
+        if (waited >= timeout_ms) return 0;
+        uv_sleep(1);
+    }
+    return 1;
+}
+
 static void check_drained(psrti_output_t *output)
 {
-    if (!output->finishing || !psrti_output_is_drained(output)) return;
+    if (!output->finishing || !is_drained(output)) return;
     output->finishing = 0;
     output->params.drained(output->params.arg);
 }
@@ -298,7 +307,7 @@ psrt_status_t psrti_output_create(const psrti_output_params_t *params, psrti_out
     output->params = *params;
     psrti_list_init(&output->streams);
     uv_timer_init(params->loop, &output->tick);
-    output->tick.data = output->wake.data = output;
+    output->tick.data = output;
     if (uv_async_init(params->loop, &output->wake, on_wake)) {
         uv_close((uv_handle_t *)&output->tick, NULL);
         uv_run(params->loop, UV_RUN_NOWAIT);
@@ -308,7 +317,13 @@ psrt_status_t psrti_output_create(const psrti_output_params_t *params, psrti_out
     output->wake.data = output;
     psrt_status_t st = open_target(output, STDOUT_FILENO);
     if (!st && !same_file(STDOUT_FILENO, STDERR_FILENO)) st = open_target(output, STDERR_FILENO);
-    *output_p = output;
+    if (!st) {
+        *output_p = output;
+        return PSRT_OK;
+    }
+    psrti_output_close(output);
+    uv_run(params->loop, UV_RUN_NOWAIT);
+    psrti_output_release(output);
     return st;
 }
 

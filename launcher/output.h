@@ -42,7 +42,8 @@ void psrti_output_note(psrti_output_t *output, const char *fmt, ...)
 
 /* Calls drained, perhaps at once, when all is written. */
 void psrti_output_finish(psrti_output_t *output);
-int psrti_output_is_drained(psrti_output_t *output);
+/* True when all is written within that time; for an end that did not wait for `drained`. */
+int psrti_output_wait(psrti_output_t *output, unsigned timeout_ms);
 /* Closes the loop's handles of it; run the loop until they are closed, then release. */
 void psrti_output_close(psrti_output_t *output);
 /* Only when it is drained. */

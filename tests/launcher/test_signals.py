@@ -77,8 +77,8 @@ class Signals(LaunchTest):
     def test_servers_outlive_the_workers_farewell(self):
         # A worker that saves when it is asked to end finds its server.
         server = "trap 'rm $HERE; exit 0' TERM; touch $HERE; while :; do sleep 0.05; done"
-        worker = ("while [ ! -e $HERE ]; do sleep 0.02; done; echo ready;"
-                  "trap 'sleep 0.3; [ -e $HERE ] && echo saved; exit 0' TERM;"
+        worker = ("trap 'sleep 0.3; [ -e $HERE ] && echo saved; exit 0' TERM;"
+                  "while [ ! -e $HERE ]; do sleep 0.02; done; echo ready;"
                   "while :; do sleep 0.05; done")
         proc = self.begin(worker, "--grace", LONG, env={"FAKE_SERVER": server,
                                                         "HERE": str(self.root / "here")})

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/end.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "launcher/exits.h"
+
+int psrti_end_failed(const psrti_end_t *end)
+{
+    return end->kind != PSRTI_END_EXITED || end->value != 0;
+}
+
+int psrti_end_code(const psrti_end_t *end)
+{
+    switch (end->kind) {
+    case PSRTI_END_EXITED: return end->value;
+    case PSRTI_END_SIGNALED: return PSRTI_EXIT_SIGNAL + end->value;
+    case PSRTI_END_CANNOT_RUN:
+        return end->value == ENOENT ? PSRTI_EXIT_NOT_FOUND : PSRTI_EXIT_CANNOT_RUN;
+    default: return PSRTI_EXIT_SIGNAL + SIGKILL;
+    }
+}
+
+void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pid, const char *host,
+                        uint64_t start_ns, char *buf, size_t size)
+{
+    size_t pos = 0;
+    double after = (double)(end->time_ns - start_ns) / PSRTI_NS_PER_S;
+    *buf = '\0';
+    psrti_append(buf, size, &pos, "%s ", task->name);
+    if (end->kind != PSRTI_END_CANNOT_RUN)
+        psrti_append(buf, size, &pos, "(pid %d) on %s ", pid, host);
+    switch (end->kind) {
+    case PSRTI_END_EXITED:
+        psrti_append(buf, size, &pos, "exited with code %d after %.1f s", end->value, after);
+        break;
+    case PSRTI_END_SIGNALED:
+        psrti_append(buf, size, &pos, "was killed by signal %d (%s) after %.1f s", end->value,
+                     strsignal(end->value), after);
+        break;
+    case PSRTI_END_CANNOT_RUN:
+        psrti_append(buf, size, &pos, "could not be run: %s: %s", task->argv[0],
+                     strerror(end->value));
+        break;
+    case PSRTI_END_LOST:
+        psrti_append(buf, size, &pos, "was lost: its guardian was killed after %.1f s", after);
+        break;
+    }
+}
