@@ -167,8 +167,8 @@ static void join_worker(psrti_shard_t *s, uint32_t joiner, size_t count, const u
     for (size_t i = 0; i < count; i++) {
         psrti_stable_t *t = psrti_map_get(&s->tables, table[i]);
         if (!t) continue;
-        t->from_step[joiner] = from_step[i];
-        t->clock[joiner] = from_step[i];
+        t->from_step[joiner] = PSRTI_MAX(t->from_step[joiner], from_step[i]); /* told again: as is */
+        t->clock[joiner] = PSRTI_MAX(t->clock[joiner], from_step[i]);
         if (t->spec.deterministic)
             psrti_info("table %s: worker:%u joins at step %llu, sums differ from then on",
                        t->spec.name, joiner, (unsigned long long)from_step[i]);
@@ -178,14 +178,19 @@ static void join_worker(psrti_shard_t *s, uint32_t joiner, size_t count, const u
 void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, size_t count,
                       const uint32_t *table, const uint64_t *from_step)
 {
-    if (s->view && view->number <= s->view->number) return;
-    psrti_view_unref(s->view);
+    int joins = from_step != NULL && joiner < view->nworkers;
+    uint64_t known = s->view ? s->view->number : 0;
+    if (view->number < known || (view->number == known && !joins)) return;
+    psrti_view_t *old = s->view;
     s->view = psrti_view_ref(view);
+    psrti_view_unref(old);
     s->nworkers = view->nworkers;
-    if (from_step && joiner < s->nworkers) join_worker(s, joiner, count, table, from_step);
+    if (joins) join_worker(s, joiner, count, table, from_step);
     size_t pos = 0;
     psrti_stable_t *t;
-    while ((t = psrti_map_next(&s->tables, &pos, NULL))) t->hold_above = UINT64_MAX;
+    /* The same view again tells of another joiner and ends no hold. */
+    while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL)))
+        t->hold_above = UINT64_MAX;
     each_slice(s, review);
 }
 

@@ -36,8 +36,9 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
 /* All links must be gone (their pending sends done). NULL allowed. */
 void psrti_shard_destroy(psrti_shard_t *shard);
 
-/* A newer view (older ones are ignored). A worker that joined late counts from `from_step[i]` on
- * `table[i]`, from step 0 on tables that are not listed (they are newer than its request). */
+/* A newer view; older ones are ignored, the same one may come again for another joiner. A worker that
+ * joined late counts from `from_step[i]` on `table[i]`, from step 0 on tables that are not listed
+ * (they are newer than its request). */
 void psrti_shard_view(psrti_shard_t *shard, psrti_view_t *view, uint32_t joiner, size_t count,
                       const uint32_t *table, const uint64_t *from_step);
 

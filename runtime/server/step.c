@@ -134,18 +134,20 @@ static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t 
     return add_range(s, slice, &st->staged[rank], g, first, len);
 }
 
+/* Has everyone who counts for step n ended it (`with` is about to)? A step that nobody counts for is
+ * closed only when a joiner, who starts later, would wait for it. */
 static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
                        const psrti_peer_t *with)
 {
-    const psrti_step_t *st = &slice->step[n % 2];
+    const psrti_stable_t *t = slice->table;
     const uint64_t *ended = psrti_ended(s, slice, n);
-    if (!slice->ready || n >= slice->table->hold_above) return 0;
-    if (st->ended + (with != NULL) == 0) return 0; /* nobody there: no step */
-    for (uint32_t r = 0; r < s->nworkers; r++)
-        if (counts(s, slice->table, r, n) && !psrti_bit_get(ended, r) &&
-            !(with && with->rank == r))
-            return 0;
-    return 1;
+    int wanted = slice->step[n % 2].ended + (with != NULL) != 0;
+    if (!slice->ready || n >= t->hold_above) return 0;
+    for (uint32_t r = 0; r < s->nworkers; r++) {
+        if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r)) return 0;
+        wanted |= s->view->workers[r].alive && t->from_step[r] > n;
+    }
+    return wanted;
 }
 
 /* After the apply of step n: publishes the version, tells all who ended it but `except`, whose own
@@ -204,16 +206,16 @@ static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64
     return 1;
 }
 
-/* Adds to the sum; deterministic: only when it is this rank's turn, else into the rank's staging. */
+/* Adds to the sum; deterministic: only when it is this rank's turn and nothing else will come from it,
+ * else into the rank's staging. A joiner whose turn passed before it was there cannot wait for it. */
 static psrt_status_t fold(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank,
-                          const void *g, uint64_t first, uint64_t len)
+                          const void *g, uint64_t first, uint64_t len, int only)
 {
     psrti_step_t *st = &slice->step[n % 2];
     if (!slice->table->spec.deterministic) return add_range(s, slice, &st->acc, g, first, len);
     psrt_status_t rc = drain_staged(s, slice, n, 0);
     if (rc) return rc;
-    int turn = st->next_rank == rank && len == slice->len && !(st->staged && st->staged[rank]);
-    if (turn && !psrti_bit_get(psrti_contributed(s, slice, n), rank))
+    if (rank < st->next_rank || (only && rank == st->next_rank))
         return add_range(s, slice, &st->acc, g, first, len);
     return stage(s, slice, st, rank, g, first, len);
 }
@@ -233,14 +235,15 @@ static psrt_status_t contribute(psrti_shard_t *s, psrti_peer_t *peer, psrti_slic
     uint64_t n = req->step, first = req->offset - slice->first;
     uint64_t *contributed = psrti_contributed(s, slice, n);
     int end = (req->flags & PSRTI_F_END) != 0, seen = psrti_bit_get(contributed, peer->rank);
-    if (end && !seen && req->length == slice->len && n == slice->version &&
-        is_complete(s, slice, n, peer) && is_last_in_order(s, slice, n, peer->rank)) {
+    int only = end && !seen && req->length == slice->len;
+    if (only && n == slice->version && is_complete(s, slice, n, peer) &&
+        is_last_in_order(s, slice, n, peer->rank)) {
         psrt_status_t rc = close_step(s, slice, g);
         if (rc) return rc;
         end_step(s, slice, n, peer->rank); /* so that it is told */
         return PSRT_OK;
     }
-    psrt_status_t rc = fold(s, slice, n, peer->rank, g, first, req->length);
+    psrt_status_t rc = fold(s, slice, n, peer->rank, g, first, req->length, only);
     if (rc) return rc;
     if (!seen) {
         psrti_bit_set(contributed, peer->rank);
