@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ps_cell.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "flags.h"
+#include "limits.h"
+#include "stats.h"
+
+#define ROUNDS 5
+#define DEPTH_MAX 64
+#define DEPTH_BYTES ((uint64_t)1 << 20) /* in flight, if that is at least two operations */
+#define ONE_IN_FLIGHT ((uint64_t)64 << 20)
+#define CALIBRATE 3
+#define SINGLES_MAX 20000.0 /* latencies kept of a round */
+#define EXACT ((uint64_t)1 << 24) /* integers below it are exact in f32 */
+#define GRADIENT_MAX 3
+
+typedef struct cell {
+    ps_worker_t *w;
+    ps_table_t *table;
+    ps_op_t op;
+    ps_buffers_t buffers;
+    size_t depth; /* operations in flight, each with its own memory for values */
+    float *grad;
+    float *value[DEPTH_MAX];
+    uint64_t singles, pipelined; /* operations of a round */
+    double *latency_us;
+    size_t latencies;
+    double ops_per_s[ROUNDS];
+    limits_t limits;
+} cell_t;
+
+/* Knuth's multiplicative hash. */
+float ps_gradient(uint64_t i, uint32_t rank)
+{
+    return (float)((((uint32_t)i * 2654435761u >> 20) + rank) & GRADIENT_MAX);
+}
+
+void ps_gradient_fill(float *grad, uint64_t elements, uint32_t rank)
+{
+    for (uint64_t i = 0; i < elements; i++)
+        grad[i] = ps_gradient(i, rank);
+}
+
+int ps_barrier(ps_worker_t *w)
+{
+    if (psrt_barrier(w->ctx, "psrt-bench", 0, PSRT_FOREVER) == PSRT_OK) return 0;
+    return bench_fail("barrier: %s", psrt_last_error());
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+static float *allocate(const cell_t *c)
+{
+    uint64_t bytes = c->table->elements * sizeof(float);
+    float *memory = c->buffers == PS_BUFFERS_PSRT ? psrt_alloc(c->w->ctx, bytes) : malloc(bytes);
+    if (memory) memset(memory, 0xff, bytes); /* touches the pages; NaNs are no expected value */
+    return memory;
+}
+
+static void release(const cell_t *c, float *memory)
+{
+    if (c->buffers == PS_BUFFERS_PSRT)
+        psrt_free(c->w->ctx, memory);
+    else
+        free(memory);
+}
+
+static void cell_free(cell_t *c)
+{
+    release(c, c->grad);
+    for (size_t i = 0; i < c->depth; i++)
+        release(c, c->value[i]);
+    free(c->latency_us);
+    limits_free(&c->limits);
+}
+
+static int cell_init(cell_t *c)
+{
+    uint64_t bytes = c->table->elements * sizeof(float), depth = DEPTH_BYTES / bytes;
+    c->depth = bytes >= ONE_IN_FLIGHT ? 1 : depth < 2 ? 2 : depth > DEPTH_MAX ? DEPTH_MAX : depth;
+    int missing = !(c->grad = allocate(c));
+    for (size_t i = 0; i < c->depth; i++)
+        missing |= !(c->value[i] = allocate(c));
+    c->latency_us = malloc(ROUNDS * (size_t)SINGLES_MAX * sizeof *c->latency_us);
+    missing |= !c->latency_us || limits_init(&c->limits, c->table->elements);
+    if (missing) return bench_fail("%llu bytes: out of memory", (unsigned long long)bytes);
+    ps_gradient_fill(c->grad, c->table->elements, c->w->rank);
+    return 0;
+}
+
+/* ---- operations -------------------------------------------------------------------------------- */
+
+static int issue(cell_t *c, size_t slot, psrt_op_t **op_p)
+{
+    psrt_request_t request = PSRT_REQUEST_INIT;
+    request.table = c->table->table;
+    if (c->op != PS_PULL) request.grad = c->grad;
+    if (c->op != PS_PUSH) request.value = c->value[slot];
+    if (psrt_submit(c->w->ctx, &request, 1, NULL, op_p) != PSRT_OK)
+        return bench_fail("%s: %s", ps_op_names[c->op], psrt_last_error());
+    c->table->pushes += c->op != PS_PULL;
+    return 0;
+}
+
+static int wait_for(const cell_t *c, psrt_op_t *op)
+{
+    if (psrt_op_wait(op, PSRT_FOREVER) == PSRT_OK) return 0;
+    return bench_fail("%s: %s", ps_op_names[c->op], psrt_last_error());
+}
+
+/* `count` operations one at a time; their times go to `us` if it is not NULL. */
+static int run_singles(cell_t *c, uint64_t count, double *us)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        psrt_op_t *op;
+        uint64_t start = bench_now();
+        if (issue(c, 0, &op) || wait_for(c, op)) return -1;
+        if (us) us[i] = (double)(bench_now() - start) / 1000;
+    }
+    return 0;
+}
+
+/* `count` operations, up to `depth` in flight. */
+static int run_pipelined(cell_t *c, uint64_t count, double *ops_per_s)
+{
+    psrt_op_t *ops[DEPTH_MAX] = { NULL };
+    uint64_t start = bench_now();
+    for (uint64_t i = 0; i < count; i++) {
+        size_t slot = i % c->depth;
+        psrt_op_t *previous = ops[slot];
+        ops[slot] = NULL;
+        if (wait_for(c, previous) || issue(c, slot, &ops[slot])) return -1;
+    }
+    for (size_t i = 0; i < c->depth; i++)
+        if (wait_for(c, ops[(count + i) % c->depth])) return -1;
+    *ops_per_s = (double)count * 1e9 / (double)(bench_now() - start);
+    return 0;
+}
+
+/* ---- plan -------------------------------------------------------------------------------------- */
+
+static double clamp(double value, double low, double high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Worker 0 tells the others the two numbers through a table, as any trainer could. */
+static int share_plan(cell_t *c, float plan[2])
+{
+    ps_worker_t *w = c->w;
+    if (w->rank == 0) {
+        float change[2] = { plan[0] - w->plan_sent[0], plan[1] - w->plan_sent[1] };
+        memcpy(w->plan_sent, plan, sizeof w->plan_sent);
+        if (psrt_push(w->plan_table, change, NULL) != PSRT_OK)
+            return bench_fail("plan: %s", psrt_last_error());
+    }
+    if (ps_barrier(w)) return -1;
+    if (psrt_pull(w->plan_table, plan, NULL) != PSRT_OK)
+        return bench_fail("plan: %s", psrt_last_error());
+    return ps_barrier(w); /* nobody reads the next plan */
+}
+
+/* How many operations of a round take the time that the cell has, from a few that are timed. Pushes
+ * are limited so that the values stay exact: half of what is left, for another cell uses the table. */
+static int make_plan(cell_t *c)
+{
+    const ps_worker_t *w = c->w;
+    double us[CALIBRATE], rate;
+    if (run_singles(c, 1, NULL) || ps_barrier(c->w) || run_singles(c, CALIBRATE, us) ||
+        run_pipelined(c, 2 * c->depth, &rate))
+        return -1;
+    double round_s = w->options->seconds / ROUNDS;
+    double left = (double)(EXACT / (GRADIENT_MAX * w->workers)) - (double)c->table->pushes;
+    double limit = c->op == PS_PULL ? EXACT : left / (4 * ROUNDS);
+    if (limit < 2) return bench_fail("too many pushes for exact sums");
+    float plan[2] = { (float)(uint64_t)clamp(0.4 * round_s * 1e6 / bench_median(us, CALIBRATE), 1,
+                                             limit < SINGLES_MAX ? limit : SINGLES_MAX),
+                      (float)(uint64_t)clamp(0.6 * round_s * rate, 2, limit) };
+    if (share_plan(c, plan)) return -1;
+    c->singles = (uint64_t)plan[0];
+    c->pipelined = (uint64_t)plan[1];
+    return 0;
+}
+
+/* ---- the cell ---------------------------------------------------------------------------------- */
+
+/* The barriers keep the other workers asleep while worker 0 measures the limits. */
+static int run_round(cell_t *c, size_t round)
+{
+    if (ps_barrier(c->w)) return -1;
+    if (c->w->rank == 0) limits_measure(&c->limits);
+    if (ps_barrier(c->w)) return -1;
+    if (run_singles(c, c->singles, c->latency_us + c->latencies)) return -1;
+    c->latencies += c->singles;
+    return run_pipelined(c, c->pipelined, &c->ops_per_s[round]);
+}
+
+/* What the last operation left: its own values, or for a push those that are pulled now. */
+static int verify(cell_t *c)
+{
+    size_t slot = c->op == PS_PUSH ? 0 : (c->pipelined - 1) % c->depth;
+    if (ps_barrier(c->w)) return -1;
+    if (c->op == PS_PUSH && psrt_pull(c->table->table, c->value[slot], NULL) != PSRT_OK)
+        return bench_fail("pull: %s", psrt_last_error());
+    for (uint64_t i = 0; i < c->table->elements; i++) {
+        float sum = 0;
+        for (uint32_t rank = 0; rank < c->w->workers; rank++)
+            sum += ps_gradient(i, rank);
+        float wanted = sum * (float)c->table->pushes;
+        if (c->value[slot][i] != wanted)
+            return bench_fail("%s, %llu bytes, %s buffers: element %llu is %.9g, not %.9g",
+                              ps_op_names[c->op], (unsigned long long)c->table->elements * 4,
+                              ps_buffers_names[c->buffers], (unsigned long long)i,
+                              (double)c->value[slot][i], (double)wanted);
+    }
+    return 0;
+}
+
+static double limit_us(cell_t *c)
+{
+    switch (c->op) {
+    case PS_PUSH: return limits_add_us(&c->limits);
+    case PS_PULL: return limits_copy_us(&c->limits);
+    default: return limits_add_us(&c->limits) + limits_copy_us(&c->limits);
+    }
+}
+
+static void summarize(cell_t *c, ps_row_t *row)
+{
+    bench_sort(c->latency_us, c->latencies);
+    row->op = c->op;
+    row->buffers = c->buffers;
+    row->bytes = c->table->elements * sizeof(float);
+    row->workers = c->w->workers;
+    row->servers = c->w->servers;
+    row->p50_us = bench_percentile(c->latency_us, c->latencies, 50);
+    row->p99_us = bench_percentile(c->latency_us, c->latencies, 99);
+    row->ops_per_s = bench_median(c->ops_per_s, ROUNDS);
+    row->limit_us = limit_us(c);
+}
+
+int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers, ps_row_t *row_p)
+{
+    cell_t cell = { .w = w, .table = table, .op = op, .buffers = buffers };
+    int failed = cell_init(&cell) || make_plan(&cell);
+    for (size_t round = 0; round < ROUNDS && !failed; round++)
+        failed = run_round(&cell, round);
+    failed = failed || verify(&cell);
+    if (!failed && w->rank == 0) summarize(&cell, row_p);
+    /* After a failure operations may still use the memory: it goes with the process. */
+    if (!failed) cell_free(&cell);
+    return failed ? -1 : 0;
+}

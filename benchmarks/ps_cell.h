@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One cell of the benchmark: one operation, size and kind of memory. All workers run the same cells
+ * with the same numbers of operations; worker 0 measures, decides the numbers, and tells the others. */
+#ifndef BENCH_PS_CELL_H
+#define BENCH_PS_CELL_H
+
+#include <psrt/psrt.h>
+
+#include "ps.h"
+
+/* A table with what was pushed to it. Every worker pushed equally often, so that each value is
+ * pushes * (sum over the workers of their gradient's value), exact as long as it is below 2^24. */
+typedef struct ps_table {
+    psrt_table_t *table;
+    uint64_t elements;
+    uint64_t pushes; /* of one worker */
+} ps_table_t;
+
+typedef struct ps_worker {
+    const ps_options_t *options;
+    psrt_context_t *ctx;
+    uint32_t rank, workers, servers;
+    psrt_table_t *plan_table;
+    float plan_sent[2]; /* what worker 0 pushed to it so far */
+} ps_worker_t;
+
+/* The gradient of worker `rank` at element i: 0..3, distinct for neighbours and workers. */
+float ps_gradient(uint64_t i, uint32_t rank);
+void ps_gradient_fill(float *grad, uint64_t elements, uint32_t rank);
+
+int ps_barrier(ps_worker_t *w);
+
+/* Measures one cell; on worker 0 *row_p is the result. 0 or -1. */
+int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers, ps_row_t *row_p);
+
+#endif

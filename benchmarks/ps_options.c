@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "flags.h"
+#include "ps.h"
+
+#define SIZE_LIMIT ((uint64_t)1 << 30)
+#define TASKS_LIMIT 64
+#define DEFAULT_SIZES "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
+
+const char *const ps_op_names[PS_OPS] = { "push", "pull", "push_pull" };
+const char *const ps_buffers_names[PS_BUFFERS] = { "psrt", "user" };
+const char *const ps_transport_names[PS_TRANSPORTS] = { "shm", "zmq", "inproc" };
+
+/* Splits `list` at commas into `word`; 0 at the end, -1 when a word is too long. */
+static int next_word(const char **list, char *word, size_t size)
+{
+    if (!*list) return 0;
+    size_t len = strcspn(*list, ",");
+    if (len >= size) return -1;
+    memcpy(word, *list, len);
+    word[len] = '\0';
+    *list = (*list)[len] ? *list + len + 1 : NULL;
+    return 1;
+}
+
+static int parse_names(const char *flag, const char *list, const char *const *names, size_t count,
+                       unsigned *mask_p)
+{
+    char word[32];
+    unsigned mask = 0;
+    int more;
+    while ((more = next_word(&list, word, sizeof word)) > 0) {
+        size_t i = 0;
+        while (i < count && strcmp(names[i], word) != 0)
+            i++;
+        if (i == count) {
+            const char *nearest = bench_nearest(word, names, count, sizeof *names);
+            return bench_fail("--%s: \"%s\" is not one of its words%s%s", flag, word,
+                              nearest ? ", the nearest is " : "", nearest ? nearest : "");
+        }
+        mask |= 1u << i;
+    }
+    if (more < 0) return bench_fail("--%s: a word is too long", flag);
+    *mask_p = mask;
+    return 0;
+}
+
+/* "4", "4KiB", "16MiB"; only digits may start it. */
+static int parse_bytes(const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || errno || value > SIZE_LIMIT) return -1;
+    unsigned shift = !*end ? 0 : !strcmp(end, "KiB") ? 10 : !strcmp(end, "MiB") ? 20 : 64;
+    if (shift == 64 || value << shift > SIZE_LIMIT || !value || (value << shift) % 4) return -1;
+    *out = value << shift;
+    return 0;
+}
+
+static int set_sizes(void *options, const char *name, const char *text)
+{
+    ps_options_t *o = options;
+    char word[32];
+    size_t count = 0;
+    int more;
+    while ((more = next_word(&text, word, sizeof word)) > 0) {
+        if (count == PS_SIZES_MAX) return bench_fail("--%s: more than %d", name, PS_SIZES_MAX);
+        if (parse_bytes(word, &o->sizes[count++]))
+            return bench_fail("--%s: \"%s\" is not a size such as 4, 64KiB, 16MiB: a multiple of 4, "
+                              "up to 1024MiB",
+                              name, word);
+    }
+    if (more < 0) return bench_fail("--%s: a word is too long", name);
+    o->size_count = count;
+    return 0;
+}
+
+static int set_ops(void *options, const char *name, const char *text)
+{
+    return parse_names(name, text, ps_op_names, PS_OPS, &((ps_options_t *)options)->ops);
+}
+
+static int set_transports(void *options, const char *name, const char *text)
+{
+    return parse_names(name, text, ps_transport_names, PS_TRANSPORTS,
+                       &((ps_options_t *)options)->transports);
+}
+
+static int set_buffers(void *options, const char *name, const char *text)
+{
+    return parse_names(name, text, ps_buffers_names, PS_BUFFERS,
+                       &((ps_options_t *)options)->buffers);
+}
+
+static int parse_count(const char *name, const char *text, uint32_t *out)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || *end || value < 1 || value > TASKS_LIMIT)
+        return bench_fail("--%s %s: not a number from 1 to %d", name, text, TASKS_LIMIT);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+static int set_workers(void *options, const char *name, const char *text)
+{
+    return parse_count(name, text, &((ps_options_t *)options)->workers);
+}
+
+static int set_servers(void *options, const char *name, const char *text)
+{
+    return parse_count(name, text, &((ps_options_t *)options)->servers);
+}
+
+static int set_security(void *options, const char *name, const char *text)
+{
+    if (strcmp(text, "encrypted") != 0 && strcmp(text, "off") != 0)
+        return bench_fail("--%s %s: not one of encrypted, off", name, text);
+    ((ps_options_t *)options)->security = text;
+    return 0;
+}
+
+static int set_seconds(void *options, const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (!isdigit((unsigned char)*text) || *end || !(value > 0 && value <= 3600))
+        return bench_fail("--%s %s: not a number above 0, up to 3600", name, text);
+    ((ps_options_t *)options)->seconds = value;
+    return 0;
+}
+
+static int set_json(void *options, const char *name, const char *text)
+{
+    if (!*text) return bench_fail("--%s: the name is empty", name);
+    ((ps_options_t *)options)->json = text;
+    return 0;
+}
+
+static int set_worker(void *options, const char *name, const char *text)
+{
+    ((ps_options_t *)options)->worker = 1;
+    return set_transports(options, name, text);
+}
+
+static const bench_flag_t flags[] = {
+    { "sizes", "LIST", "payloads, such as 4,64KiB,16MiB; f32 elements\n(default " DEFAULT_SIZES ")",
+      set_sizes },
+    { "ops", "LIST", "of push,pull,push_pull (default: all)", set_ops },
+    { "transports", "LIST",
+      "of shm,zmq,inproc (default: all); inproc is one worker with an\nembedded server", set_transports },
+    { "buffers", "LIST", "of psrt,user: memory of psrt_alloc, ordinary memory (default: both)",
+      set_buffers },
+    { "workers", "N", "worker processes (default 1)", set_workers },
+    { "servers", "N", "server processes (default 1)", set_servers },
+    { "security", "LEVEL", "encrypted or off; concerns zmq (default: the library's)", set_security },
+    { "seconds", "S", "measuring time of one cell, about (default 0.5)", set_seconds },
+    { "json", "FILE", "also write the rows to FILE, as an array of objects", set_json },
+    { "worker", "TRANSPORT", "(internal) be a worker of a job that was started", set_worker },
+};
+
+#define FLAGS (sizeof flags / sizeof *flags)
+
+static int print_help(void)
+{
+    puts("usage: psrt-bench ps [flags]\n"
+         "\n"
+         "Measures push, pull and push_pull over sizes, transports and kinds of memory. Starts a job\n"
+         "of N workers and M servers with psrt-launch for each transport; all workers do the same,\n"
+         "worker 0 measures.\n");
+    bench_flags_print(flags, FLAGS - 1); /* not the internal one */
+    puts("  -h, --help           print this\n"
+         "\n"
+         "Columns\n"
+         "  bytes      payload of one operation of one worker; push_pull: of one direction\n"
+         "  GB/s       1e9 bytes of that payload per second of worker 0, several operations in flight\n"
+         "             (64 small ones, 2 large ones, 1 from 64 MiB up); median of 5 rounds\n"
+         "  limit      the same for the limit, which one thread reaches in its own memory, measured\n"
+         "             between the rounds on other buffers of the same size: push: dst += src,\n"
+         "             pull: memcpy, push_pull: the sum of both times; the faster of libc's or the\n"
+         "             compiler's code and the library's\n"
+         "  ratio      GB/s divided by limit\n"
+         "  p50, p99   us from the start of an operation to the return of its wait, one at a time\n"
+         "  ops/s      operations per second, several in flight\n"
+         "  limit us   time of the limit for one operation\n"
+         "\n"
+         "Tables have no optimizer: a push is added. push and pull use consistency async, push_pull\n"
+         "sync with the sum over the workers. The values are checked once a cell.\n"
+         "\n"
+         "Exit status: 0, 1 when something failed or a value was wrong, 2 wrong usage.");
+    return BENCH_OK;
+}
+
+int ps_options_parse(int argc, char **argv, ps_options_t *out)
+{
+    ps_options_t o = { .ops = (1u << PS_OPS) - 1,
+                       .buffers = (1u << PS_BUFFERS) - 1,
+                       .transports = (1u << PS_TRANSPORTS) - 1,
+                       .workers = 1,
+                       .servers = 1,
+                       .seconds = 0.5 };
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return print_help();
+    if (set_sizes(&o, "sizes", DEFAULT_SIZES)) return BENCH_USAGE;
+    int result = bench_flags_parse(flags, FLAGS, &o, argc, argv);
+    if (result == BENCH_RUN) *out = o;
+    return result;
+}
