@@ -260,13 +260,25 @@ static psrt_status_t await_answer(psrti_worker_t *w, psrti_pending_t *p)
     return rc;
 }
 
+/* The tables of an answered declaration; the baton brings the view they belong to first. */
+static psrt_status_t open_tables(psrti_worker_t *w, const psrti_pending_t *p,
+                                 const psrti_table_spec_t *specs, psrti_ctable_t **tables_p)
+{
+    psrt_status_t rc = PSRT_OK;
+    psrti_baton_take(w);
+    for (size_t i = 0; !rc && i < p->count; i++)
+        rc = psrti_client_table(w->client, p->ids[i], &specs[i], p->first_steps[i], &tables_p[i]);
+    psrti_baton_give(w);
+    return rc ? psrti_fail(rc, "out of memory for %zu tables", p->count) : PSRT_OK;
+}
+
 psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count,
                                    const psrti_table_spec_t *specs, psrti_ctable_t **tables_p)
 {
     psrti_pending_t p = { .count = count };
+    psrt_status_t rc;
     p.ids = calloc(count, sizeof *p.ids);
     p.first_steps = calloc(count, sizeof *p.first_steps);
-    psrt_status_t rc = PSRT_ERR_NO_MEMORY;
     if (p.ids && p.first_steps) {
         pthread_mutex_lock(&w->lock);
         p.request = ++w->next_request;
@@ -274,12 +286,10 @@ psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count,
         pthread_mutex_unlock(&w->lock);
         psrti_member_declare(w->member, p.request, count, specs);
         rc = await_answer(w, &p);
-        psrti_baton_take(w);
-        for (size_t i = 0; !rc && i < count; i++)
-            rc = psrti_client_table(w->client, p.ids[i], &specs[i], p.first_steps[i], &tables_p[i]);
-        psrti_baton_give(w);
+        if (!rc) rc = open_tables(w, &p, specs, tables_p);
+    } else {
+        rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for %zu tables", count);
     }
-    if (rc == PSRT_ERR_NO_MEMORY) psrti_fail(rc, "out of memory for %zu tables", count);
     free(p.ids);
     free(p.first_steps);
     return rc;
