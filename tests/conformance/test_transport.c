@@ -490,6 +490,33 @@ static void case_wake(world_t *w)
 
 Test(conformance, wake, .timeout = 240) { for_each_transport(case_wake); }
 
+/* With nothing to do the descriptors become quiet: a waiter does not spin. */
+static void case_idle(world_t *w)
+{
+    peer_open(w, 0, 0);
+    peer_t *b = peer_open(w, 1, 1);
+    seen_ep_t *out, *in;
+    connect_pair(w, &out, &in);
+    for (uint64_t i = 0; i < 20; i++) {
+        settle(w);
+        cr_assert_eq(send_ctrl(w, out->ep, NULL, 0, i, NULL), PSRT_OK);
+        PUMP_UNTIL(w, b->rx_count == i + 1);
+        uint64_t until = psrti_now_ns() + DEADLINE_NS;
+        for (int quiet = 0; !quiet;) {
+            struct pollfd fds[2];
+            settle(w);
+            for (int k = 0; k < 2; k++)
+                fds[k] = (struct pollfd){ w->ops->wait_fd(w->peer[k].iface), POLLIN, 0 };
+            quiet = poll(fds, 2, 20) == 0;
+            for (int k = 0; k < 2 && !quiet; k++)
+                pump_peer(&w->peer[k]);
+            cr_assert(psrti_now_ns() < until, "%s: idle, but always readable", w->ops->name);
+        }
+    }
+}
+
+Test(conformance, idle, .timeout = 120) { for_each_transport(case_idle); }
+
 /* More than one progress may handle: arm must not let the receiver sleep on the rest. */
 static void case_arm(world_t *w)
 {
