@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts, made of network namespaces joined by a veth pair: addresses, interfaces, IPv6."""
+import os
+import subprocess
+import unittest
+
+from job import AGENT, Agent, BIN, JobTest, Task, every
+
+TAG = f"{os.getpid() % 100000}"
+PORT = 7070
+
+
+def ip(*args):
+    subprocess.run(["ip", *args], check=True, capture_output=True)
+
+
+class Hosts(JobTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.ns = [f"psrt{TAG}a", f"psrt{TAG}b"]
+        try:
+            for ns in cls.ns:
+                ip("netns", "add", ns)
+                ip("-n", ns, "link", "set", "lo", "up")
+            ip("link", "add", "vetha", "netns", cls.ns[0], "type", "veth", "peer", "name", "vethb",
+               "netns", cls.ns[1])
+            for ns, dev, n in ((cls.ns[0], "vetha", 1), (cls.ns[1], "vethb", 2)):
+                ip("-n", ns, "addr", "add", f"10.77.0.{n}/24", "dev", dev)
+                ip("-n", ns, "addr", "add", f"fd77::{n}/64", "dev", dev, "nodad")
+                ip("-n", ns, "link", "set", dev, "up")
+                # An address that leads nowhere, as container bridges have; it must not be chosen.
+                ip("-n", ns, "link", "add", "br0", "type", "bridge")
+                ip("-n", ns, "addr", "add", "172.31.0.1/16", "dev", "br0")
+                ip("-n", ns, "link", "set", "br0", "up")
+        except (subprocess.CalledProcessError, FileNotFoundError) as e:
+            cls.tearDownClass()
+            raise unittest.SkipTest(f"no network namespaces here: {getattr(e, 'stderr', e)}")
+
+    @classmethod
+    def tearDownClass(cls):
+        for ns in cls.ns:
+            subprocess.run(["ip", "netns", "del", ns], capture_output=True)
+
+    def on(self, job, host, argv, role, rank, stdin=False, **env):
+        # Each host has its own job directory, with the same key in it.
+        job_dir = os.path.join(job.base, f"host{host}")
+        if not os.path.isdir(job_dir):
+            os.makedirs(job_dir, mode=0o700)
+            with open(os.open(job_dir + "/key", os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+                f.write(f"psrt-job-key 1\nnonce={job.nonce}\nsecret={job.secret}\n")
+        e = job.task_env(role, rank, {"PSRT_JOB_DIR": job_dir, **env})
+        argv = ["ip", "netns", "exec", self.ns[host]] + argv
+        if not stdin:
+            return Task(job, argv, e)
+        a = Agent.__new__(Agent)
+        a.buf = b""
+        Task.__init__(a, job, argv, e, stdin=subprocess.PIPE)
+        return a
+
+    def run_job(self, coordinator, expect):
+        job = self.job(2, 2)
+        job.env["PSRT_COORDINATOR"] = f"tcp://{coordinator}:{PORT}"
+        job.coord = self.on(job, 0, [f"{BIN}/psrtd", "--coordinator"], "coordinator", 0)
+        job.srv = [self.on(job, h, [f"{BIN}/psrtd"], "server", h) for h in (0, 1)]
+        w = [self.on(job, h, [AGENT], "worker", h, stdin=True) for h in (0, 1)]
+        for a in w:
+            a.send("create")
+        for a in w:
+            a.receive(60)
+        every(w, "table t n=700000 opt=none reduce=sum")
+        every(w, "fill t 1")
+        for _ in range(3):
+            every(w, "push_pull t")
+        self.assertEqual({float(v) for v in every(w, "sum t")}, {6.0})
+        self.assertIn("zmq", w[0].info()["transports"])
+        for server, address in zip(job.srv, expect):
+            with open(f"/proc/{server.proc.pid}/net/{'tcp6' if ':' in address else 'tcp'}") as f:
+                table = f.read()
+            self.assertIn(self.hex_of(address), table)
+        self.finish(job, w)
+
+    @staticmethod
+    def hex_of(address):
+        import socket
+        import struct
+        raw = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+        return "".join(f"{struct.unpack('=I', raw[i:i + 4])[0]:08X}" for i in range(0, len(raw), 4))
+
+    def test_ipv4_between_two_hosts(self):
+        self.run_job("10.77.0.1", ("10.77.0.1", "10.77.0.2"))
+
+    def test_ipv6_between_two_hosts(self):
+        self.run_job("[fd77::1]", ("fd77::1", "fd77::2"))
+
+    def test_an_unknown_interface_lists_those_there_are(self):
+        job = self.job(1, 1)
+        s = self.on(job, 0, [f"{BIN}/psrtd"], "server", 0, PSRT_BIND_ADDRESS="nope0")
+        self.assertNotEqual(s.wait(), 0)
+        for part in ("nope0", "vetha", "PSRT_BIND_ADDRESS"):
+            self.assertIn(part, s.output())
+
+    def test_an_interface_by_name(self):
+        job = self.job(1, 1)
+        job.env["PSRT_COORDINATOR"] = f"tcp://10.77.0.1:{PORT}"
+        job.coord = self.on(job, 0, [f"{BIN}/psrtd", "--coordinator"], "coordinator", 0)
+        job.srv = [self.on(job, 0, [f"{BIN}/psrtd"], "server", 0, PSRT_BIND_ADDRESS="vetha")]
+        w = self.on(job, 1, [AGENT], "worker", 0, stdin=True)
+        w.cmd("create")
+        w.cmd("table t n=10 opt=none")
+        w.cmd("push_pull t")
+        self.finish(job, [w])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
