@@ -221,6 +221,32 @@ Test(shm_process, no_descriptors, .timeout = 240)
     rig_close();
 }
 
+/* The copy of a message finds no descriptor: send says so, and the endpoint, which now misses a
+ * message, is lost; others are not. */
+Test(shm_process, no_descriptor_for_a_copy, .timeout = 120)
+{
+    enum { LEN = 3 * MIB };
+    rig.arena = 2 * MIB;
+    rig_open();
+    rig_connect();
+    struct rlimit limit, none = { .rlim_cur = 3 };
+    uint8_t *data = calloc(1, LEN);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none.rlim_max = limit.rlim_max;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_CTRL, data, LEN), PSRT_ERR_LIMIT);
+    cr_assert(strstr(psrt_last_error(), "RLIMIT_NOFILE"), "%s", psrt_last_error());
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    RIG_UNTIL(rig.a.lost == 1 && rig.b.lost == 1);
+    cr_assert_eq(rig.a.why, PSRT_ERR_LIMIT);
+    cr_assert_eq(rig.b.why, PSRT_ERR_PEER_LOST);
+    rig_connect();
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_CTRL, data, LEN), PSRT_OK);
+    RIG_UNTIL(rig.b.messages == 1);
+    free(data);
+    rig_close();
+}
+
 /* ---- directories ------------------------------------------------------------------------------ */
 
 /* A directory whose name has exactly `length` bytes, made of parts of up to 100. */

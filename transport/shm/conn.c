@@ -95,17 +95,17 @@ uint64_t psrti_shm_host_id(void)
     return psrti_hash_bytes(text, len);
 }
 
-psrt_status_t psrti_shm_addr_parse(const char *addr, uint64_t *host_p, char name[40])
+bool psrti_shm_addr_parse(const char *addr, uint64_t *host_p, char name[40])
 {
     static const char digits[] = "0123456789abcdef",
                       letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     const char *host = addr + 4, *rest = addr + 21;
     if (strncmp(addr, "shm:", 4) != 0 || strspn(host, digits) != 16 || host[16] != ':' || !*rest ||
         strspn(rest, letters) != strlen(rest) || strlen(rest) >= 40)
-        return psrti_fail(PSRT_ERR_INVALID, "shm: address '%.100s' is not shm:HOST:NAME", addr);
+        return false;
     *host_p = strtoull(host, NULL, 16);
     snprintf(name, 40, "%s", rest);
-    return PSRT_OK;
+    return true;
 }
 
 static void socket_address(const shm_iface_t *iface, const char *name, struct sockaddr_un *sun)
@@ -272,7 +272,7 @@ static psrt_status_t hello_send(shm_ep_t *ep, uint16_t kind)
 {
     shm_iface_t *iface = shm_iface_of(ep);
     int fd;
-    void *base;
+    void *base = NULL;
     psrt_status_t status = psrti_shm_memfd(sizeof(shm_lane_t), false, &fd, &base);
     if (status != PSRT_OK) return status;
     ep->own = base;
@@ -305,7 +305,7 @@ static psrt_status_t hello_check(shm_ep_t *ep, const shm_hello_t *hello, size_t 
     else if (fd < 0)
         *why = "handshake without a lane (is RLIMIT_NOFILE reached?)";
     if (*why) return PSRT_ERR_PROTOCOL;
-    void *base;
+    void *base = NULL;
     psrt_status_t status = psrti_shm_map_peer(fd, sizeof(shm_lane_t), &base, why);
     if (status != PSRT_OK) return status;
     ep->peer = base;
@@ -355,7 +355,7 @@ static psrt_status_t seg_accept(shm_ep_t *ep, const shm_seg_packet_t *packet, in
         *why = "a segment came without its descriptor, is RLIMIT_NOFILE (ulimit -n) reached?";
         return PSRT_ERR_LIMIT;
     }
-    void *base;
+    void *base = NULL;
     psrt_status_t status = psrti_shm_map_peer(fd, packet->bytes, &base, why);
     if (status != PSRT_OK) return status;
     shm_rseg_t *rseg = malloc(sizeof *rseg);

@@ -283,7 +283,7 @@ static psrt_status_t send_desc(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *
     shm_desc_t desc = { .len = len };
     psrt_status_t status = place(ep, seg, data, len, &t, &desc.off);
     if (status == PSRT_ERR_AGAIN) return again(ep, len, seg != NULL);
-    if (status != PSRT_OK) return status;
+    if (status != PSRT_OK) return ep->failed = status; /* a message is missing: LOST follows */
 
     uint8_t slot = ep->free_slots[--ep->free_count];
     t.tx = seg ? tx : NULL;

@@ -38,7 +38,7 @@ bool psrti_shm_lane_room(shm_ep_t *ep, uint32_t bytes)
 
     uint64_t consumed = atomic_load_explicit(&ep->peer->consumed, memory_order_seq_cst);
     if (consumed - ep->tail > ep->head - ep->tail) {
-        ep->bad_index = true;
+        ep->failed = PSRT_ERR_PROTOCOL;
         return false;
     }
     ep->tail = consumed;

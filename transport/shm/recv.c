@@ -254,8 +254,8 @@ unsigned psrti_shm_ep_poll(shm_ep_t *ep)
     unsigned events = retired_some(ep);
     events += recv_some(ep, over ? SHM_UNITS : MESSAGES_PER_POLL);
     if (ep->state != SHM_UP) return events;
-    if (ep->bad_index) {
-        psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "damaged lane");
+    if (ep->failed != PSRT_OK) {
+        psrti_shm_ep_lose(ep, ep->failed, psrt_status_text(ep->failed));
     } else if (over) {
         bool closed = atomic_load(&ep->peer->closed);
         ep->gone = true;

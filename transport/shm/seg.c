@@ -270,7 +270,7 @@ static psrt_status_t seg_create(shm_iface_t *iface, uint64_t bytes, shm_seg_kind
     if (status != PSRT_OK) return status;
     shm_seg_t *seg = calloc(1, sizeof *seg);
     if (!seg) return psrti_fail(PSRT_ERR_NO_MEMORY, "shm: out of memory");
-    void *base;
+    void *base = NULL;
     status = psrti_shm_memfd(bytes, true, &seg->fd, &base);
     if (status != PSRT_OK) {
         free(seg);

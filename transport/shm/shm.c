@@ -26,7 +26,7 @@ static psrt_status_t shm_probe(char *why, size_t why_size)
         return PSRT_ERR_UNSUPPORTED;
     }
     int fd;
-    void *base;
+    void *base = NULL;
     psrt_status_t status = psrti_shm_memfd(4096, false, &fd, &base);
     if (status != PSRT_OK) {
         snprintf(why, why_size, "%s", psrt_last_error());
@@ -103,7 +103,7 @@ static int shm_reachable(psrt_iface_t *iface_, const char *addr)
     const shm_iface_t *iface = (const shm_iface_t *)iface_;
     uint64_t host;
     char name[40];
-    if (psrti_shm_addr_parse(addr, &host, name) != PSRT_OK) return 0;
+    if (!psrti_shm_addr_parse(addr, &host, name)) return 0;
     return host == iface->host && faccessat(iface->dir_fd, name, F_OK, 0) == 0;
 }
 
@@ -112,8 +112,8 @@ static psrt_status_t shm_ep_open(psrt_iface_t *iface_, const char *addr, psrt_ep
     shm_iface_t *iface = (shm_iface_t *)iface_;
     uint64_t host;
     char name[40];
-    psrt_status_t status = psrti_shm_addr_parse(addr, &host, name);
-    if (status != PSRT_OK) return status;
+    if (!psrti_shm_addr_parse(addr, &host, name))
+        return psrti_fail(PSRT_ERR_INVALID, "shm: address '%.100s' is not shm:HOST:NAME", addr);
     if (host != iface->host)
         return psrti_fail(PSRT_ERR_UNREACHABLE,
                           "shm: %s is on another host or in another container", addr);
@@ -234,7 +234,7 @@ static bool anything_pending(shm_iface_t *iface)
         shm_ep_t *ep = iface->eps[i];
         if (ep->state == SHM_DIAL) return true;
         if (ep->state == SHM_UP &&
-            (ep->gone || ep->bad_index || psrti_shm_lane_pending(ep) || psrti_shm_ep_writable(ep)))
+            (ep->gone || ep->failed || psrti_shm_lane_pending(ep) || psrti_shm_ep_writable(ep)))
             return true;
     }
     return false;

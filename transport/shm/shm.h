@@ -156,10 +156,10 @@ struct shm_ep {
     psrt_ep_t super;
     shm_state_t state;
     int sock, pidfd;
-    bool gone;      /* the peer closed or died: it touches nothing any more  */
-    bool bad_index; /* the peer's `consumed` is impossible                   */
-    bool sock_full; /* EPOLLOUT is awaited                                   */
-    bool blocked;   /* a send said AGAIN                                     */
+    bool gone;            /* the peer closed or died: it touches nothing any more  */
+    psrt_status_t failed; /* not OK: found outside progress, to be reported by it */
+    bool sock_full;       /* EPOLLOUT is awaited                                   */
+    bool blocked;         /* a send said AGAIN                                     */
     bool blocked_in_place;
     uint64_t blocked_len;
 
@@ -227,7 +227,7 @@ typedef struct shm_entry {
     const uint8_t *at;
 } shm_entry_t;
 
-/* Is there room for an entry of so many bytes? Sets ep->bad_index if the peer lies. */
+/* Is there room for an entry of so many bytes? Sets ep->failed if the peer lies. */
 bool psrti_shm_lane_room(shm_ep_t *ep, uint32_t bytes);
 /* Where to write the entry, after lane_room said yes. */
 uint8_t *psrti_shm_lane_begin(shm_ep_t *ep, uint32_t bytes);
@@ -269,8 +269,8 @@ psrt_status_t psrti_shm_dir_open(shm_iface_t *iface);
 psrt_status_t psrti_shm_listen(shm_iface_t *iface);
 void psrti_shm_listen_close(shm_iface_t *iface); /* and the directory */
 uint64_t psrti_shm_host_id(void);
-/* "shm:<host>:<name>" apart; ERR_INVALID if it is none. */
-psrt_status_t psrti_shm_addr_parse(const char *addr, uint64_t *host_p, char name[40]);
+/* Takes "shm:<host>:<name>" apart; false if it is none. */
+bool psrti_shm_addr_parse(const char *addr, uint64_t *host_p, char name[40]);
 void psrti_shm_accept(shm_iface_t *iface);
 void psrti_shm_dial(shm_ep_t *ep);
 void psrti_shm_sock_read(shm_ep_t *ep);
