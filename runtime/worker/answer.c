@@ -42,21 +42,23 @@ static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
     else psrti_part_end(c, p, status);
 }
 
-static void on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
+static psrt_rx_t on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
 {
     psrt_status_t status = (psrt_status_t) - (int)hdr->status;
-    if (p->state != PSRTI_PART_SENT) return; /* a repeat is on its way, its answer counts */
+    if (p->type == PSRTI_T_PULL && !status) return PSRT_RX_BAD; /* its answer is a value */
+    if (p->state != PSRTI_PART_SENT) return PSRT_RX_DONE; /* a repeat is on its way, its answer counts */
     if (status == PSRT_ERR_AGAIN) {
         psrti_part_delay(c, p);
-        return;
+        return PSRT_RX_DONE;
     }
     if (status) {
         refused(c, p, status);
-        return;
+        return PSRT_RX_DONE;
     }
     if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
     if (p->flags & PSRTI_F_PULL) psrti_part_captured(c, p); /* the value follows */
     else psrti_part_end(c, p, PSRT_OK);
+    return PSRT_RX_DONE;
 }
 
 static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, psrt_msg_t *msg)
@@ -98,7 +100,7 @@ psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
         p = NULL;
     psrt_rx_t rx = PSRT_RX_DONE;
     if (p && hdr->type == PSRTI_T_VALUE) rx = on_value(c, owner, p, msg);
-    else if (p) on_ack(c, p, hdr);
+    else if (p) rx = on_ack(c, p, hdr);
     learn_version(c, hdr);
     return rx;
 }

@@ -181,7 +181,7 @@ static int is_lost(const psrti_client_t *c, const psrti_part_t *p, const void *a
                    size_t size)
 {
     (void)arg;
-    return psrti_part_is_lost(c, p, text, size);
+    return psrti_slice_is_lost(c, p->table, p->vshard, text, size);
 }
 
 void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
@@ -329,16 +329,28 @@ static psrt_status_t add_transfer(psrti_client_t *c, psrti_cop_t *op, const psrt
     return rc;
 }
 
-static void refuse(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text)
+static int touches_lost(const psrti_client_t *c, const psrti_transfer_t *x, char *text, size_t size)
 {
-    psrti_op_fail(c, op, status, text);
+    const psrti_ctable_t *t = x->table;
+    uint64_t last = (x->offset + x->count - 1) >> PSRTI_SLICE_SHIFT;
+    for (uint64_t i = x->offset >> PSRTI_SLICE_SHIFT; i <= last; i++) {
+        uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
+        if (psrti_slice_is_lost(c, t, v, text, size)) return 1;
+    }
+    return 0;
 }
 
+/* Fails the op before anything of it counts: no table's clock has moved. */
 static int is_refused(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *x, size_t count)
 {
-    if (c->status) refuse(c, op, c->status, c->text);
-    for (size_t i = 0; !op->ended && i < count; i++)
-        if (x[i].table->status) refuse(c, op, x[i].table->status, x[i].table->text);
+    char text[PSRTI_NAME_MAX + 128];
+    if (c->status) psrti_op_fail(c, op, c->status, c->text);
+    for (size_t i = 0; !op->ended && i < count; i++) {
+        const psrti_ctable_t *t = x[i].table;
+        if (t->status) psrti_op_fail(c, op, t->status, t->text);
+        else if (touches_lost(c, &x[i], text, sizeof text))
+            psrti_op_fail(c, op, PSRT_ERR_SHARD_LOST, text);
+    }
     return op->ended;
 }
 
@@ -353,12 +365,8 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     if (is_refused(c, op, transfers, count)) return;
     psrt_status_t rc = PSRT_OK;
     for (size_t i = 0; !rc && i < count; i++) rc = add_transfer(c, op, &transfers[i], &made);
-    char text[PSRTI_NAME_MAX + 128] = "";
-    for (psrti_list_t *n = made.next; !rc && n != &made; n = n->next)
-        if (psrti_part_is_lost(c, PSRTI_LIST_ENTRY(n, psrti_part_t, node), text, sizeof text))
-            rc = PSRT_ERR_SHARD_LOST;
     if (rc) {
-        refuse(c, op, rc, *text ? text : NULL);
+        psrti_op_fail(c, op, rc, NULL);
         return;
     }
     psrti_list_t *n;

@@ -111,13 +111,12 @@ static void number_free(psrti_client_t *c, psrti_part_t *p)
     }
     psrti_cvshard_t *v = &c->vshards[p->vshard];
     v->ring[p->seq % PSRTI_NUMBERS] = NULL;
+    if (p->seq != v->floor) return;
     while (v->floor < v->next_seq && !v->ring[v->floor % PSRTI_NUMBERS]) v->floor++;
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->blocked)
     {
         psrti_part_t *b = PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node);
-        if (b->vshard != p->vshard) continue;
-        psrti_part_ready(c, b);
-        break;
+        if (b->vshard == p->vshard) psrti_part_ready(c, b);
     }
 }
 
@@ -145,13 +144,14 @@ static psrt_status_t number_take(psrti_client_t *c, psrti_part_t *p)
 
 /* ---- queueing ---------------------------------------------------------------------------------- */
 
-int psrti_part_is_lost(const psrti_client_t *c, const psrti_part_t *p, char *text, size_t size)
+int psrti_slice_is_lost(const psrti_client_t *c, const psrti_ctable_t *t, uint16_t vshard,
+                        char *text, size_t size)
 {
-    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[p->vshard].owner];
-    int restarted = c->vshards[p->vshard].changed_view > p->table->created_view;
+    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[vshard].owner];
+    int restarted = c->vshards[vshard].changed_view > t->created_view;
     if (o->alive && !restarted) return 0;
-    snprintf(text, size, "table %s: server:%u %s, its part of the values is lost",
-             p->table->spec.name, o->server, o->alive ? "was restarted" : "died");
+    snprintf(text, size, "table %s: server:%u %s, its part of the values is lost", t->spec.name,
+             o->server, o->alive ? "was restarted" : "died");
     return 1;
 }
 
@@ -305,6 +305,22 @@ static void count_bytes(psrti_client_t *c, const psrti_part_t *p)
     if (p->value) c->counts.pulled_bytes += p->count * p->table->elem;
 }
 
+/* A push that should have ended its step was given up: CLOCK ends the step instead, else the other
+ * workers' step would never close. On slices where the step has ended it changes nothing. */
+static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
+{
+    psrti_ctable_t *t = p->table;
+    if (t->status || c->status || t->spec.consistency != PSRTI_SYNC) return;
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next)
+        if (PSRTI_LIST_ENTRY(n, psrti_cstep_t, node)->step == p->step) return;
+    psrti_cstep_t *cs = calloc(1, sizeof *cs);
+    if (!cs) return;
+    cs->step = p->step;
+    cs->closing = 1;
+    psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
+    psrti_cstep_review(c, t, cs);
+}
+
 void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
 {
     if (p->state != PSRTI_PART_ENDED) {
@@ -312,6 +328,7 @@ void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
         p->status = status;
         if (status == PSRT_OK) count_bytes(c, p);
         if (p->type == PSRTI_T_PUSH) psrti_part_captured(c, p);
+        if (status && (p->flags & PSRTI_F_END)) end_step_without(c, p);
     }
     if (p->in_flight) return; /* tx_done comes back here */
     psrti_cop_t *op = p->op;
@@ -343,7 +360,7 @@ static int goes_on(const psrti_client_t *c, const psrti_part_t *p, psrt_status_t
     char text[PSRTI_NAME_MAX + 128];
     return status == PSRT_ERR_SHARD_LOST && p->type == PSRTI_T_PUSH && !p->captured &&
            (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT) &&
-           !psrti_part_is_lost(c, p, text, sizeof text);
+           !psrti_slice_is_lost(c, p->table, p->vshard, text, sizeof text);
 }
 
 static void abandon(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
@@ -394,12 +411,13 @@ void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
 /* One CLOCK to each owner with slices of the table. Any vshard of the owner addresses it. */
 static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
+    char text[PSRTI_NAME_MAX + 128];
     uint8_t *told = calloc(c->view->nowners, 1);
     cs->clocked = 1;
     for (uint64_t i = 0; told && i < t->nslices && i < c->view->nvshards; i++) {
         uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
         uint32_t owner = c->view->vshards[v].owner;
-        if (told[owner] || !c->view->owners[owner].alive) continue;
+        if (told[owner] || psrti_slice_is_lost(c, t, v, text, sizeof text)) continue;
         psrti_part_t *p = psrti_part_new(c, t, NULL);
         if (!p) continue;
         told[owner] = 1;

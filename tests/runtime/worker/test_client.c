@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's client, answered by hand: splitting, order, numbers, retries, steps, failures. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "fixture.h"
+
+/* ---- splitting and order ----------------------------------------------------------------------- */
+
+Test(client, one_message_a_slice)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 3 * FX_SLICE + 7, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 4u);
+    uint64_t covered = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const fx_send_t *s = &fx->sent[i];
+        uint64_t slice = s->hdr.offset / FX_SLICE;
+        cr_assert_eq(s->owner, slice % 2);
+        cr_assert_eq(s->hdr.vshard, slice);
+        cr_assert_eq(s->hdr.offset % FX_SLICE, 0u);
+        cr_assert_eq(s->hdr.length, slice == 3 ? 7 : FX_SLICE);
+        cr_assert_eq(s->data, (const void *)(fx->memory + s->hdr.offset));
+        cr_assert_eq(s->hdr.flags, PSRTI_F_END | PSRTI_F_WHOLE);
+        cr_assert_eq(s->hdr.step, 0u);
+        cr_assert(s->hdr.seq == 1 && s->hdr.seq_floor == 0);
+        covered |= 1u << slice;
+    }
+    cr_assert_eq(covered, 15u);
+    cr_assert_eq(fx->used, 1u);
+    cr_assert_eq(psrti_ctable_next_step(fx->table[1]), 1u);
+    for (size_t i = 0; i < 4; i++) {
+        cr_assert_null(psrti_client_completed(fx->client));
+        fx_ack(fx, i, PSRT_OK, 0, 0);
+    }
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
+Test(client, a_range_crosses_slices)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 2 * FX_SLICE, "async", 0);
+    fx_submit(fx, &op, 1, PULL, FX_SLICE - 3, 8);
+    cr_assert_eq(fx->sends, 2u);
+    cr_assert(fx->sent[0].hdr.offset == FX_SLICE - 3 && fx->sent[0].hdr.length == 3);
+    cr_assert(fx->sent[1].hdr.offset == FX_SLICE && fx->sent[1].hdr.length == 5);
+    cr_assert_eq(fx_value(fx, 1, 9, 2.0f), PSRT_RX_DONE);
+    cr_assert_eq(fx_value(fx, 0, 7, 1.0f), PSRT_RX_DONE);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(op.result.version, 7u, "the lowest");
+    for (int i = 0; i < 8; i++)
+        cr_assert_eq(fx->memory[i], i < 3 ? 1.0f : 2.0f);
+    fx_close(fx);
+}
+
+Test(client, priorities_reorder_tables_but_never_one_slice)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[6];
+    for (uint32_t t = 1; t <= 3; t++)
+        fx_table(fx, t, 10, "async", 0);
+    fx->full[0] = 1;
+    static const struct {
+        uint32_t table;
+        int priority;
+    } asked[6] = { { 1, 0 }, { 1, 9 }, { 2, 5 }, { 3, 5 }, { 1, 9 }, { 2, 5 } };
+    memset(op, 0, sizeof op);
+    for (int i = 0; i < 6; i++) {
+        psrti_transfer_t x = fx_transfer(fx, asked[i].table, PUSH, 0, 0);
+        x.priority = asked[i].priority;
+        x.grad = fx->memory + i;
+        psrti_client_submit(fx->client, &op[i], &x, 1);
+    }
+    fx_progress(fx);
+    fx->full[0] = 0;
+    psrti_client_link_writable(fx->client, 0);
+    fx_progress(fx);
+    /* 2 and 3 by priority, then age; the second of table 2; at last table 1 in its own order */
+    static const int expect[6] = { 2, 3, 5, 0, 1, 4 };
+    for (size_t i = 0, k = 0; i < fx->sends; i++) {
+        if (fx->sent[i].hdr.type != PSRTI_T_PUSH) continue;
+        cr_assert_eq((const float *)fx->sent[i].data - fx->memory, expect[k], "message %zu", k);
+        k++;
+    }
+    cr_assert_eq(fx_count(fx, PSRTI_T_PUSH, 0), 6u);
+    fx_close(fx);
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------- */
+
+Test(client, at_most_256_numbers_of_a_shard_are_out)
+{
+    fx_t *fx = fx_open();
+    static psrti_cop_t op[300];
+    fx_table(fx, 1, 10, "async", 0);
+    for (int i = 0; i < 300; i++)
+        fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 256u);
+    for (size_t i = 1; i < 256; i++)
+        fx_ack(fx, i, PSRT_OK, PSRTI_F_APPLIED, 0);
+    cr_assert_eq(fx->sends, 256u, "the floor holds the window");
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 0);
+    cr_assert_eq(fx->sends, 300u);
+    cr_assert(fx->sent[256].hdr.seq == 257 && fx->sent[256].hdr.seq_floor == 0);
+    cr_assert(fx->sent[299].hdr.seq == 300 && fx->sent[299].hdr.seq_floor == 43);
+    for (size_t i = 256; i < 300; i++)
+        fx_ack(fx, i, PSRT_OK, PSRTI_F_APPLIED, 0);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
+/* Two tables whose slices share a virtual shard wait for its numbers; one of them fails then. */
+Test(client, all_that_wait_for_numbers_are_woken)
+{
+    fx_t *fx = fx_open();
+    static psrti_cop_t op[258];
+    for (uint32_t t = 1; t <= 3; t++)
+        fx_table(fx, t, 10, "async", 0);
+    for (int i = 0; i < 256; i++)
+        fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    fx_submit(fx, &op[256], 2, PUSH, 0, 0);
+    fx_submit(fx, &op[257], 3, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 256u);
+    for (size_t i = 256; i-- > 1;) fx_ack(fx, i, PSRT_OK, PSRTI_F_APPLIED, 0);
+    fx->full[0] = 1;
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 0);
+    psrti_client_table_fail(fx->client, 3, PSRT_ERR_MISMATCH, "another");
+    fx->full[0] = 0;
+    psrti_client_link_writable(fx->client, 0);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 257u);
+    cr_assert_eq(fx->sent[256].hdr.table, 2u);
+    free(op[257].text);
+    fx_close(fx);
+}
+
+Test(client, a_retry_keeps_its_number)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    fx->now += FX_RETRY / 2;
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 1u);
+    fx->now += FX_RETRY;
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 2u);
+    cr_assert_eq(fx->sent[1].hdr.seq, fx->sent[0].hdr.seq);
+    cr_assert(fx->sent[1].hdr.flags & PSRTI_F_RETRY);
+    psrti_client_link_lost(fx->client, 0);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 2u, "there is no link");
+    psrti_client_link_up(fx->client, 0);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 3u);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 1);
+    fx_ended(fx, &op, PSRT_OK);
+    fx_ack(fx, 2, PSRT_OK, PSRTI_F_APPLIED, 1); /* a second answer fits nothing */
+    cr_assert_null(psrti_client_completed(fx->client));
+    fx_close(fx);
+}
+
+Test(client, again_delays)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    fx_ack(fx, 0, PSRT_ERR_AGAIN, 0, 0);
+    cr_assert_eq(fx->sends, 1u);
+    uint64_t next = fx_progress(fx);
+    cr_assert(next > fx->now && next < fx->now + FX_RETRY / 10);
+    fx->now = next;
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 2u);
+    cr_assert_eq(fx->sent[1].hdr.seq, fx->sent[0].hdr.seq);
+    fx_close(fx);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------- */
+
+Test(client, the_third_open_step_waits_for_the_first)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[4];
+    fx_table(fx, 1, 10, NULL, 0);
+    for (int i = 0; i < 4; i++)
+        fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 2u);
+    cr_assert_eq(fx->sent[1].hdr.step, 1u);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    fx_ack(fx, 1, PSRT_OK, 0, 0);
+    cr_assert_eq(fx->sends, 2u, "captured is not published");
+    psrt_msg_t m = {
+        .hdr = { .type = PSRTI_T_ACK, .flags = PSRTI_F_APPLIED, .term = 1, .step = 1, .table = 1 }
+    };
+    psrti_client_msg(fx->client, 0, &m);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 3u);
+    cr_assert_eq(fx->sent[2].hdr.step, 2u);
+    fx_ack(fx, 2, PSRT_OK, 0, 1);
+    fx->now += 2 * FX_RETRY; /* the word about version 2 may be lost: it probes */
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 4u);
+    cr_assert_eq(fx->sent[3].hdr.step, 3u);
+    fx_close(fx);
+}
+
+Test(client, an_op_ends_after_its_answer_and_its_send)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx->keep = 1;
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    cr_assert_null(psrti_client_completed(fx->client), "the transport still reads");
+    fx_done(fx, 0);
+    fx_ended(fx, &op, PSRT_OK);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    fx_done(fx, 1);
+    cr_assert_null(psrti_client_completed(fx->client), "nobody has it yet");
+    fx_ack(fx, 1, PSRT_OK, 0, 0);
+    fx_ended(fx, &op, PSRT_OK);
+    fx_close(fx);
+}
+
+Test(client, push_pull_ends_with_the_value)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH | PULL, 0, 0);
+    cr_assert(fx->sent[0].hdr.flags & PSRTI_F_PULL);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    cr_assert_null(psrti_client_completed(fx->client));
+    fx->stale = 1;
+    cr_assert_eq(fx_value(fx, 0, 1, 5.0f), PSRT_RX_DONE);
+    cr_assert_null(psrti_client_completed(fx->client), "withdrawn while it was copied");
+    fx->stale = 0;
+    fx_value(fx, 0, 1, 6.0f);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(fx->memory[9], 6.0f);
+    cr_assert_eq(op.result.version, 1u);
+    fx_close(fx);
+}
+
+Test(client, clock_follows_when_everything_is_captured)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[2];
+    fx_table(fx, 1, 2 * FX_SLICE, NULL, 0);
+    fx_submit(fx, &op[0], 1, PUSH | MORE, 0, 10);
+    fx_submit(fx, &op[1], 1, PUSH, FX_SLICE, 10);
+    cr_assert_eq(fx->sends, 2u);
+    cr_assert_eq((fx->sent[0].hdr.flags | fx->sent[1].hdr.flags) & PSRTI_F_END, 0);
+    cr_assert_eq(psrti_ctable_next_step(fx->table[1]), 1u);
+    fx_ack(fx, 1, PSRT_OK, 0, 0);
+    cr_assert_eq(fx->sends, 2u);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 0), 2u, "to both owners");
+    cr_assert(fx->sent[2].owner != fx->sent[3].owner && fx->sent[2].hdr.step == 0);
+    fx_ended(fx, &op[1], PSRT_OK);
+    fx_ended(fx, &op[0], PSRT_OK);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 2u);
+    fx_ack(fx, 2, PSRT_OK, 0, 0);
+    fx_ack(fx, 3, PSRT_OK, 0, 0);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
+Test(client, clock_goes_to_owners_that_got_nothing)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 2 * FX_SLICE, "ssp:1", 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 10);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 1);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 0), 2u);
+    fx_submit(fx, &op, 1, PULL, 0, 10);
+    cr_assert_eq(fx->sent[fx->sends - 1].hdr.step, 0u, "one step ahead at most");
+    psrti_cop_t other;
+    fx_submit(fx, &other, 1, PUSH, 0, 10);
+    fx_submit(fx, &other, 1, PULL, 0, 10);
+    cr_assert_eq(fx->sent[fx->sends - 1].hdr.step, 1u);
+    fx_close(fx);
+}
+
+Test(client, late_jumps_to_the_open_step)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 3);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sent[0].hdr.step, 3u);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_LATE, 9);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(op.result.late, 1);
+    cr_assert_eq(psrti_ctable_next_step(fx->table[1]), 9u);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sent[1].hdr.step, 9u);
+    fx_close(fx);
+}
+
+/* ---- many tables, failures --------------------------------------------------------------------- */
+
+Test(client, many_tables_in_one_op)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op = { 0 };
+    psrti_transfer_t x[3];
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_table(fx, 2, 2 * FX_SLICE, NULL, 0);
+    fx_table(fx, 3, 10, NULL, 0);
+    x[0] = fx_transfer(fx, 1, PUSH, 0, 0);
+    x[1] = fx_transfer(fx, 2, PUSH, 0, 0);
+    x[2] = fx_transfer(fx, 3, PULL, 0, 0);
+    psrti_client_submit(fx->client, &op, x, 3);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 4u);
+    for (size_t i = 0; i < 4; i++) {
+        cr_assert_null(psrti_client_completed(fx->client));
+        if (fx->sent[i].hdr.type == PSRTI_T_PULL)
+            fx_value(fx, i, 0, 1);
+        else
+            fx_ack(fx, i, PSRT_OK, 0, 0);
+    }
+    fx_ended(fx, &op, PSRT_OK);
+    fx_close(fx);
+}
+
+Test(client, a_dead_owner_ends_its_ops_and_no_others)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t both, mine, other;
+    fx_table(fx, 1, 2 * FX_SLICE, NULL, 0);
+    fx_table(fx, 2, 10, NULL, 0); /* at owner 0 */
+    fx_submit(fx, &both, 1, PUSH | PULL, 0, 0);
+    fx_submit(fx, &other, 2, PUSH | PULL, 0, 0);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    fx_owner(fx, 1, 0);
+    cr_assert(strstr(both.text, "server:1 died"), "%s", both.text);
+    fx_ended(fx, &both, PSRT_ERR_SHARD_LOST);
+    cr_assert_null(psrti_client_completed(fx->client));
+    fx_submit(fx, &mine, 1, PULL, 0, 0);
+    fx_ended(fx, &mine, PSRT_ERR_SHARD_LOST);
+    fx_submit(fx, &mine, 1, PULL, 0, 10);
+    cr_assert_null(psrti_client_completed(fx->client), "a range at a living owner is served");
+    fx_close(fx);
+}
+
+Test(client, a_restarted_owner_has_lost_old_tables_and_serves_new_ones)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 2 * FX_SLICE, NULL, 0);
+    fx->keep = 1;
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    fx_owner(fx, 1, 1);
+    cr_assert(strstr(op.text, "server:1 was restarted"), "%s", op.text);
+    cr_assert_null(psrti_client_completed(fx->client), "sends are in flight");
+    for (size_t i = 0; i < fx->sends; i++)
+        fx_done(fx, i);
+    fx_ack(fx, 0, PSRT_OK, 0, 0); /* the push to the living owner went on */
+    fx_ended(fx, &op, PSRT_ERR_SHARD_LOST);
+    fx_table(fx, 2, 2 * FX_SLICE, NULL, 0);
+    size_t before = fx->sends;
+    fx_submit(fx, &op, 2, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, before + 2);
+    cr_assert_eq(fx->sent[before + 1].hdr.term, 2u);
+    fx_close(fx);
+}
+
+/* What a failed op gives up must not keep the other workers' step open. */
+Test(client, a_given_up_push_still_ends_its_step)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op = { 0 }, first;
+    psrti_transfer_t x[2];
+    fx_table(fx, 1, 2 * FX_SLICE, NULL, 0);
+    fx_table(fx, 2, 10, NULL, 0);
+    for (int i = 0; i < 2; i++)
+        fx_submit(fx, &first, 2, PUSH, 0, 0);
+    x[0] = fx_transfer(fx, 1, PUSH, 0, 0);
+    x[1] = fx_transfer(fx, 2, PUSH, 0, 0); /* step 2: waits for its gate */
+    psrti_client_submit(fx->client, &op, x, 2);
+    fx_progress(fx);
+    size_t before = fx->sends;
+    fx_owner(fx, 1, 0);
+    cr_assert_eq(fx_count(fx, PSRTI_T_PUSH, before), 0u);
+    int found = 0;
+    for (size_t i = before; i < fx->sends; i++)
+        found += fx->sent[i].hdr.type == PSRTI_T_CLOCK && fx->sent[i].hdr.table == 2 &&
+                 fx->sent[i].hdr.step == 2 && fx->sent[i].owner == 0;
+    cr_assert_eq(found, 1);
+    cr_assert_eq(op.result.status, PSRT_ERR_SHARD_LOST);
+    free(op.text);
+    fx_close(fx);
+}
+
+Test(client, a_refused_op_moves_no_clock)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op = { 0 };
+    psrti_transfer_t x[2];
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_table(fx, 2, 2 * FX_SLICE, NULL, 0);
+    fx_owner(fx, 1, 0);
+    x[0] = fx_transfer(fx, 1, PUSH, 0, 0);
+    x[1] = fx_transfer(fx, 2, PUSH, 0, 0);
+    psrti_client_submit(fx->client, &op, x, 2);
+    fx_progress(fx);
+    fx_ended(fx, &op, PSRT_ERR_SHARD_LOST);
+    cr_assert_eq(fx->sends, 0u);
+    cr_assert_eq(psrti_ctable_next_step(fx->table[1]), 0u);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
+Test(client, a_failed_client_refuses_everything)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op, later;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    psrti_client_fail(fx->client, PSRT_ERR_COORDINATOR_LOST, "it was silent");
+    fx_ended(fx, &op, PSRT_ERR_COORDINATOR_LOST);
+    fx_submit(fx, &later, 1, PULL, 0, 0);
+    fx_ended(fx, &later, PSRT_ERR_COORDINATOR_LOST);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
+/* ---- answers that do not fit ------------------------------------------------------------------- */
+
+Test(client, odd_answers_end_nothing)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, "async", 0);
+    fx_submit(fx, &op, 1, PULL, 0, 0);
+    cr_assert_eq(fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 1), PSRT_RX_BAD, "a pull wants a value");
+    fx_send_t *s = &fx->sent[0];
+    const psrt_hdr_t good = s->hdr;
+    s->hdr.length = 9;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_BAD);
+    s->hdr = good;
+    s->hdr.offset = 1;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_BAD);
+    s->hdr = good;
+    s->hdr.vshard = 8;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_BAD);
+    s->hdr = good;
+    s->hdr.term = 0;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_DONE, "of a lower term");
+    s->hdr = good;
+    s->hdr.table = 2;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_DONE);
+    s->hdr = good;
+    s->owner = 1;
+    cr_assert_eq(fx_value(fx, 0, 1, 1), PSRT_RX_DONE, "of another owner");
+    s->owner = 0;
+    psrt_msg_t m = { .hdr = { .type = PSRTI_T_PUSH } };
+    cr_assert_eq(psrti_client_msg(fx->client, 0, &m), PSRT_RX_BAD);
+    cr_assert_null(psrti_client_completed(fx->client));
+    fx_value(fx, 0, 1, 1);
+    fx_ended(fx, &op, PSRT_OK);
+    fx_close(fx);
+}
