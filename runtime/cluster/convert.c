@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-/* ---- table specifications ------------------------------------------------------------------------ */
+/* ---- table specifications -------------------------------------------------------------------- */
 
 void psrti_spec_to_wire(const psrti_table_spec_t *spec, Psrt__TableSpec *out)
 {
@@ -39,11 +39,12 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
     psrti_table_spec_t s;
 
     memset(&s, 0, sizeof s);
-    if (!in || in->n_shape > PSRT_MAX_DIMS || in->value_dtype > 255 || in->grad_dtype > 255
-        || in->acc_dtype > 255 || in->consistency > PSRTI_SSP)
+    if (!in || in->n_shape > PSRT_MAX_DIMS || in->value_dtype > 255 || in->grad_dtype > 255 ||
+        in->acc_dtype > 255 || in->consistency > PSRTI_SSP)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
-    if (!copy_text(s.name, sizeof s.name, in->name) || !copy_text(s.init, sizeof s.init, in->init)
-        || !copy_text(s.optimizer, sizeof s.optimizer, in->optimizer))
+    if (!copy_text(s.name, sizeof s.name, in->name) ||
+        !copy_text(s.init, sizeof s.init, in->init) ||
+        !copy_text(s.optimizer, sizeof s.optimizer, in->optimizer))
         return psrti_fail(PSRT_ERR_PROTOCOL, "table specification: a text is too long");
     s.value_dtype = (psrt_dtype_t)in->value_dtype;
     s.grad_dtype = (psrt_dtype_t)in->grad_dtype;
@@ -64,7 +65,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
     return st;
 }
 
-/* ---- views --------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 static void owner_to_wire(const psrti_view_owner_t *owner, Psrt__Owner *out, char **addrs)
 {
@@ -106,8 +107,8 @@ typedef struct view_block {
 Psrt__View *psrti_view_to_wire(const psrti_view_t *view)
 {
     size_t nw = view->nworkers, no = view->nowners, nv = view->nvshards;
-    size_t size = sizeof(view_block_t) + nw * (sizeof(void *) + sizeof(Psrt__Worker))
-        + no * (sizeof(void *) + sizeof(owner_slot_t)) + nv * 2 * sizeof(uint32_t);
+    size_t size = sizeof(view_block_t) + nw * (sizeof(void *) + sizeof(Psrt__Worker)) +
+                  no * (sizeof(void *) + sizeof(owner_slot_t)) + nv * 2 * sizeof(uint32_t);
     view_block_t *block = malloc(size);
 
     if (!block) return NULL;
@@ -145,8 +146,8 @@ Psrt__View *psrti_view_to_wire(const psrti_view_t *view)
 psrt_status_t psrti_owner_from_wire(const Psrt__Owner *in, psrti_view_owner_t *owner)
 {
     memset(owner, 0, sizeof *owner);
-    if (in->server >= PSRTI_MAX_RANKS || in->thread >= PSRTI_MAX_RANKS
-        || in->n_addr > PSRTI_ADDRS_PER_OWNER)
+    if (in->server >= PSRTI_MAX_RANKS || in->thread >= PSRTI_MAX_RANKS ||
+        in->n_addr > PSRTI_ADDRS_PER_OWNER)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed server thread");
     owner->server = in->server;
     owner->thread = in->thread;
@@ -183,15 +184,17 @@ static psrt_status_t fill_view(const Psrt__View *in, psrti_view_t *view)
 
 psrt_status_t psrti_view_from_wire(const Psrt__View *in, psrti_view_t **view_p)
 {
-    if (in->n_workers > PSRTI_MAX_RANKS || in->n_owners > PSRTI_MAX_RANKS
-        || in->n_vshard_owner > PSRTI_MAX_RANKS || in->n_vshard_owner != in->n_vshard_term)
+    if (in->n_workers > PSRTI_MAX_RANKS || in->n_owners > PSRTI_MAX_RANKS ||
+        in->n_vshard_owner > PSRTI_MAX_RANKS || in->n_vshard_owner != in->n_vshard_term)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed view");
     psrti_view_t *view = psrti_view_new((uint32_t)in->n_workers, (uint32_t)in->n_owners,
                                         (uint32_t)in->n_vshard_owner);
     if (!view) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a view");
     psrt_status_t st = fill_view(in, view);
-    if (st == PSRT_OK) *view_p = view;
-    else psrti_view_unref(view);
+    if (st == PSRT_OK)
+        *view_p = view;
+    else
+        psrti_view_unref(view);
     return st;
 }
 
@@ -202,7 +205,7 @@ psrt_status_t psrti_status_from_wire(int32_t status)
     return strcmp(psrt_status_name(st), "PSRT_UNKNOWN") == 0 ? PSRT_ERR_PROTOCOL : st;
 }
 
-/* ---- table entries ------------------------------------------------------------------------------- */
+/* ---- table entries --------------------------------------------------------------------------- */
 
 psrt_status_t psrti_wire_tables_init(psrti_wire_tables_t *t, size_t capacity)
 {

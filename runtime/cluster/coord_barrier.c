@@ -202,8 +202,10 @@ void psrti_coord_barrier_gone(psrti_coord_t *c, place_t *worker)
     for (barrier_t **at = &c->barriers; *at;) {
         barrier_t *b = *at;
         b->gone += (uint32_t)leave_barrier(b, worker);
-        if (is_complete(c, b)) finish(c, at, PSRT_OK, "");
-        else at = &b->next;
+        if (is_complete(c, b))
+            finish(c, at, PSRT_OK, "");
+        else
+            at = &b->next;
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events, joins, leases, the end of the job. */
+/* Events, leases, recovery, the end of the job. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "runtime/cluster/coord_internal.h"
 
-/* ---- helpers ------------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 place_t *psrti_coord_place(psrti_coord_t *c, uint32_t task)
 {
@@ -18,25 +18,12 @@ place_t *psrti_coord_place(psrti_coord_t *c, uint32_t task)
     return NULL;
 }
 
-/* Servers first: they must know of things before workers use them. */
-static place_t *place_at(psrti_coord_t *c, uint32_t i)
-{
-    return i < c->p.servers ? &c->servers[i] : &c->workers[i - c->p.servers];
-}
-
-static uint32_t place_count(const psrti_coord_t *c)
-{
-    return c->p.servers + c->p.workers;
-}
-
 void psrti_coord_send(psrti_coord_t *c, uint64_t peer, const Psrt__Control *msg)
 {
     if (peer && !c->ended) c->env.send(c->env.arg, peer, msg);
 }
 
-static void note(psrti_coord_t *c, psrt_log_level_t level, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void note(psrti_coord_t *c, psrt_log_level_t level, const char *fmt, ...)
+void psrti_coord_note(psrti_coord_t *c, psrt_log_level_t level, const char *fmt, ...)
 {
     char text[COORD_TEXT_MAX];
     va_list ap;
@@ -47,7 +34,7 @@ static void note(psrti_coord_t *c, psrt_log_level_t level, const char *fmt, ...)
     c->env.note(c->env.arg, level, text);
 }
 
-static void refuse(psrti_coord_t *c, uint64_t peer, psrt_status_t status, const char *text)
+void psrti_coord_refuse(psrti_coord_t *c, uint64_t peer, psrt_status_t status, const char *text)
 {
     Psrt__Refused body = PSRT__REFUSED__INIT;
 
@@ -57,7 +44,8 @@ static void refuse(psrti_coord_t *c, uint64_t peer, psrt_status_t status, const 
     psrti_coord_send(c, peer, &msg);
 }
 
-static void send_finish(psrti_coord_t *c, uint64_t peer, psrt_status_t status, const char *text)
+void psrti_coord_send_finish(psrti_coord_t *c, uint64_t peer, psrt_status_t status,
+                             const char *text)
 {
     Psrt__Finish body = PSRT__FINISH__INIT;
 
@@ -67,7 +55,7 @@ static void send_finish(psrti_coord_t *c, uint64_t peer, psrt_status_t status, c
     psrti_coord_send(c, peer, &msg);
 }
 
-static void send_welcome(psrti_coord_t *c, const place_t *p)
+void psrti_coord_send_welcome(psrti_coord_t *c, const place_t *p)
 {
     Psrt__Welcome body = PSRT__WELCOME__INIT;
 
@@ -87,7 +75,7 @@ uint32_t psrti_coord_live_workers(const psrti_coord_t *c)
     return live;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text)
 {
@@ -96,10 +84,11 @@ void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text)
     c->end_status = status;
     snprintf(c->end_text, sizeof c->end_text, "%s", text);
     c->end_deadline = c->now + COORD_END_NS;
-    for (uint32_t i = 0; i < place_count(c); i++) {
-        const place_t *p = place_at(c, i);
-        send_finish(c, p->peer, status, text);
-        if (p->parked) send_finish(c, p->parked_peer, status, text);
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
+        place_t *p = psrti_place_at(c, i);
+        psrti_coord_send_finish(c, p->peer, status, text);
+        p->told_end = p->peer != 0;
+        if (p->parked) psrti_coord_send_finish(c, p->parked_peer, status, text);
     }
 }
 
@@ -108,18 +97,22 @@ void psrti_coord_no_memory(psrti_coord_t *c)
     psrti_coord_end(c, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
 }
 
-static int anybody_connected(psrti_coord_t *c)
+/* A task that heard of the end hangs up; one that was cut off when it came will ask again. */
+static int everybody_heard(psrti_coord_t *c)
 {
-    for (uint32_t i = 0; i < place_count(c); i++)
-        if (place_at(c, i)->peer) return 1;
-    return 0;
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
+        const place_t *p = psrti_place_at(c, i);
+        if (p->peer || (psrti_place_live(p) && !p->told_end)) return 0;
+    }
+    return 1;
 }
 
 static void seconds(uint64_t ns, char buf[32])
 {
     if (ns % PSRTI_NS_PER_S == 0)
         snprintf(buf, 32, "%llu s", (unsigned long long)(ns / PSRTI_NS_PER_S));
-    else snprintf(buf, 32, "%.3g s", (double)ns / 1e9);
+    else
+        snprintf(buf, 32, "%.3g s", (double)ns / 1e9);
 }
 
 /* Appends the names of the places for which `wanted` holds: "worker:1, server:0". */
@@ -129,7 +122,7 @@ static void name_places(psrti_coord_t *c, int (*wanted)(const place_t *), int wo
     const char *sep = "";
     char name[32];
 
-    for (uint32_t i = 0; i < place_count(c); i++) {
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         /* workers first: people look for those */
         const place_t *p = i < c->p.workers ? &c->workers[i] : &c->servers[i - c->p.workers];
         if (!wanted(p) || (workers_only && i >= c->p.workers)) continue;
@@ -152,12 +145,12 @@ static void start_timed_out(psrti_coord_t *c)
     size_t pos = 0;
     uint32_t joined = 0;
 
-    for (uint32_t i = 0; i < place_count(c); i++)
-        joined += !is_missing(place_at(c, i));
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        joined += !is_missing(psrti_place_at(c, i));
     seconds(c->p.start_timeout_ns, after);
     (void)psrti_append(text, sizeof text, &pos, "job did not assemble within %s: missing ", after);
     name_places(c, is_missing, 0, text, sizeof text - 32, &pos);
-    (void)psrti_append(text, sizeof text, &pos, " (%u of %u joined)", joined, place_count(c));
+    (void)psrti_append(text, sizeof text, &pos, " (%u of %u joined)", joined, psrti_place_count(c));
     psrti_coord_end(c, PSRT_ERR_START_TIMEOUT, text);
 }
 
@@ -200,273 +193,7 @@ static void check_end(psrti_coord_t *c)
     if (c->now - c->gone_since >= c->p.drain_ns) workers_lost(c, failed);
 }
 
-/* ---- peers and places ---------------------------------------------------------------------------- */
-
-static void detach(psrti_coord_t *c, place_t *p)
-{
-    peer_t *peer = psrti_map_get(&c->peers, p->peer);
-
-    if (peer) peer->place = NULL;
-    p->peer = 0;
-}
-
-static void attach(psrti_coord_t *c, place_t *p, peer_t *peer)
-{
-    if (p->peer == peer->id) return;
-    if (p->peer) {
-        uint64_t old = p->peer;
-        detach(c, p);
-        free(psrti_map_remove(&c->peers, old));
-        c->env.close(c->env.arg, old);
-    }
-    p->peer = peer->id;
-    peer->place = p;
-}
-
-static void unpark(place_t *p)
-{
-    if (p->parked) psrt__join__free_unpacked(p->parked, NULL);
-    p->parked = NULL;
-    p->parked_peer = 0;
-}
-
-static void taken(psrti_coord_t *c, const place_t *p, uint64_t peer)
-{
-    char text[COORD_TEXT_MAX], name[32];
-
-    snprintf(text, sizeof text, "%s is already taken by pid %u on host %s",
-             psrti_task_name(p->task, name), p->pid, p->host);
-    note(c, PSRT_LOG_WARN, "refused a second %s", name);
-    refuse(c, peer, PSRT_ERR_REFUSED, text);
-}
-
-/* The newcomer waits: is the older process alive (then it is refused) or does its lease run out? */
-static void park(psrti_coord_t *c, place_t *p, uint64_t peer, const Psrt__Join *join)
-{
-    if (p->parked && p->parked->nonce != join->nonce) {
-        taken(c, p, peer);
-        return;
-    }
-    unpark(p);
-    size_t size = psrt__join__get_packed_size(join);
-    uint8_t *copy = malloc(size + 1);
-    if (copy) {
-        psrt__join__pack(join, copy);
-        p->parked = psrt__join__unpack(NULL, size, copy);
-        free(copy);
-    }
-    if (!p->parked) {
-        refuse(c, peer, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
-        return;
-    }
-    p->parked_peer = peer;
-    p->parked_at = c->run;
-}
-
-/* A message that was under way when the old process died proves nothing: signs count from half a
- * heartbeat after the newcomer came. */
-static void sign_of_life(psrti_coord_t *c, place_t *p)
-{
-    p->seen = c->run;
-    if (p->parked && c->run - p->parked_at >= c->p.heartbeat_ns / 2) {
-        taken(c, p, p->parked_peer);
-        unpark(p);
-    }
-}
-
-/* ---- joining ------------------------------------------------------------------------------------- */
-
-static int set_threads(psrti_coord_t *c, place_t *p, const Psrt__Join *join, char *text, size_t size)
-{
-    uint32_t rank = PSRTI_TASK_RANK(p->task), n = (uint32_t)join->n_threads;
-    psrti_view_owner_t *threads;
-
-    if (join->n_threads == 0 || join->n_threads > PSRTI_MAX_RANKS
-        || (c->formed && p->nthreads && n != p->nthreads)) {
-        snprintf(text, size, "server:%u has %zu threads, the job began with %u", rank,
-                 join->n_threads, p->nthreads);
-        return 0;
-    }
-    threads = calloc(n, sizeof *threads);
-    for (uint32_t i = 0; threads && i < n; i++) {
-        if (psrti_owner_from_wire(join->threads[i], &threads[i]) != PSRT_OK) {
-            snprintf(text, size, "server:%u: %s", rank, psrt_last_error());
-            free(threads);
-            return 0;
-        }
-        threads[i].server = rank;
-        threads[i].thread = i;
-    }
-    if (!threads) {
-        snprintf(text, size, "coordinator: out of memory");
-        return 0;
-    }
-    free(p->threads);
-    p->threads = threads;
-    p->nthreads = n;
-    return 1;
-}
-
-static void try_form(psrti_coord_t *c)
-{
-    if (c->formed || c->recovering) return;
-    for (uint32_t i = 0; i < place_count(c); i++)
-        if (place_at(c, i)->state != PLACE_ALIVE) return;
-    if (psrti_coord_form(c) != PSRT_OK) {
-        psrti_coord_no_memory(c);
-        return;
-    }
-    c->formed = 1;
-    note(c, PSRT_LOG_INFO, "job assembled: %u workers, %u servers", c->p.workers, c->p.servers);
-    psrti_coord_publish(c);
-}
-
-static void describe_process(place_t *p, const Psrt__Join *join)
-{
-    p->pid = join->pid;
-    snprintf(p->host, sizeof p->host, "%.63s", *join->host ? join->host : "?");
-    for (char *s = p->host; *s; s++)
-        if ((unsigned char)*s <= ' ' || (unsigned char)*s == 0x7f) *s = '?';
-}
-
-/* A new process takes an empty place. */
-static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
-{
-    int server = PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER;
-    char text[COORD_TEXT_MAX], name[32];
-
-    if (server && !set_threads(c, p, join, text, sizeof text)) {
-        refuse(c, peer->id, PSRT_ERR_REFUSED, text);
-        return;
-    }
-    attach(c, p, peer);
-    p->incarnation = ++c->next_incarnation;
-    p->nonce = join->nonce;
-    p->seen = c->run;
-    p->returned = 1;
-    describe_process(p, join);
-    p->state = !server && c->formed ? PLACE_JOINING : PLACE_ALIVE;
-    if (server) p->term++;
-    if (server && c->formed) psrti_coord_server_reborn(c, p);
-    psrti_coord_persist(c);
-    send_welcome(c, p);
-    if (!c->formed) {
-        try_form(c);
-        return;
-    }
-    note(c, PSRT_LOG_INFO, "%s joined again as incarnation %llu", psrti_task_name(p->task, name),
-         (unsigned long long)p->incarnation);
-    if (server) {
-        psrti_coord_tell_failed(c);
-        psrti_coord_publish(c);
-        psrti_coord_send_holds(c, p);
-    } else {
-        psrti_coord_next_join(c);
-    }
-}
-
-/* What a task that lost its connection may have missed. */
-static void resync(psrti_coord_t *c, place_t *p, uint64_t last_view)
-{
-    send_welcome(c, p);
-    if (!c->formed) return;
-    if (p->state == PLACE_ALIVE) psrti_coord_send_view(c, p, last_view);
-    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER) {
-        psrti_coord_send_holds(c, p);
-        if (p->owes_prepared) psrti_coord_send_prepare(c, p);
-    }
-}
-
-static void newcomer(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
-{
-    char text[COORD_TEXT_MAX], name[32];
-
-    if (psrti_place_live(p) && p->nonce == join->nonce) {
-        attach(c, p, peer);
-        p->returned = 1;
-        p->seen = c->run;
-        if (!c->recovering) resync(c, p, join->view);
-    } else if (psrti_place_live(p) || c->recovering) {
-        park(c, p, peer->id, join);
-    } else if (p->state == PLACE_FINISHED) {
-        snprintf(text, sizeof text, "%s has already finished", psrti_task_name(p->task, name));
-        refuse(c, peer->id, PSRT_ERR_REFUSED, text);
-    } else {
-        admit(c, p, peer, join);
-    }
-}
-
-static psrt_status_t reregister(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
-{
-    char text[COORD_TEXT_MAX], name[32];
-
-    if (p->incarnation == join->incarnation && p->state == PLACE_FINISHED) {
-        send_finish(c, peer->id, PSRT_OK, ""); /* the answer to its Leave was lost */
-        return PSRT_OK;
-    }
-    if (p->incarnation != join->incarnation || !psrti_place_live(p)) {
-        snprintf(text, sizeof text, "%s incarnation %llu was declared dead",
-                 psrti_task_name(p->task, name), (unsigned long long)join->incarnation);
-        note(c, PSRT_LOG_WARN, "fenced %s incarnation %llu", name, (unsigned long long)join->incarnation);
-        refuse(c, peer->id, PSRT_ERR_FENCED, text);
-        return PSRT_OK;
-    }
-    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && !set_threads(c, p, join, text, sizeof text)) {
-        refuse(c, peer->id, PSRT_ERR_REFUSED, text);
-        return PSRT_OK;
-    }
-    describe_process(p, join);
-    attach(c, p, peer);
-    p->returned = 1;
-    sign_of_life(c, p);
-    psrt_status_t st = psrti_coord_merge(c, p, join);
-    if (st == PSRT_OK && !c->recovering) resync(c, p, join->view);
-    return st;
-}
-
-static int join_is_right(psrti_coord_t *c, const peer_t *peer, const Psrt__Join *join, char *text,
-                         size_t size)
-{
-    char name[32];
-
-    if (join->task != peer->task) {
-        snprintf(text, size, "joins as another task than it is connected as");
-        return 0;
-    }
-    psrti_task_name(join->task, name);
-    if (!psrti_coord_place(c, join->task)) {
-        snprintf(text, size, "%s is not in the job, which has %u workers and %u servers", name,
-                 c->p.workers, c->p.servers);
-        return 0;
-    }
-    if (join->workers != c->p.workers || join->servers != c->p.servers) {
-        snprintf(text, size, "%s was told of %u workers and %u servers, the job has %u and %u", name,
-                 join->workers, join->servers, c->p.workers, c->p.servers);
-        return 0;
-    }
-    return 1;
-}
-
-static psrt_status_t on_join(psrti_coord_t *c, peer_t *peer, const Psrt__Join *join)
-{
-    char text[COORD_TEXT_MAX];
-
-    if (c->ending) {
-        send_finish(c, peer->id, c->end_status, c->end_text);
-        return PSRT_OK;
-    }
-    if (!join_is_right(c, peer, join, text, sizeof text)) {
-        note(c, PSRT_LOG_WARN, "refused a task: %s", text);
-        refuse(c, peer->id, PSRT_ERR_REFUSED, text);
-        return PSRT_OK;
-    }
-    place_t *p = psrti_coord_place(c, join->task);
-    if (join->incarnation) return reregister(c, p, peer, join);
-    newcomer(c, p, peer, join);
-    return PSRT_OK;
-}
-
-/* ---- leaving and dying --------------------------------------------------------------------------- */
+/* ---- leaving and dying ----------------------------------------------------------------------- */
 
 /* The place is vacant now, whatever the reason. */
 static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
@@ -474,7 +201,7 @@ static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
     int server = PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER;
     int in_view = p->state == PLACE_ALIVE;
 
-    detach(c, p);
+    psrti_coord_detach(c, p);
     p->state = c->formed ? state : PLACE_EMPTY;
     if (server) {
         psrti_coord_server_gone(c, p);
@@ -488,18 +215,6 @@ static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
     psrti_coord_publish(c);
 }
 
-static void admit_parked(psrti_coord_t *c, place_t *p)
-{
-    peer_t *peer = psrti_map_get(&c->peers, p->parked_peer);
-    Psrt__Join *join = p->parked;
-
-    if (!join) return;
-    p->parked = NULL;
-    p->parked_peer = 0;
-    if (peer) newcomer(c, p, peer, join);
-    psrt__join__free_unpacked(join, NULL);
-}
-
 static void expire(psrti_coord_t *c, place_t *p)
 {
     char text[COORD_TEXT_MAX], name[32], lease[32];
@@ -507,43 +222,48 @@ static void expire(psrti_coord_t *c, place_t *p)
     seconds(c->p.lease_ns, lease);
     snprintf(text, sizeof text, "%s incarnation %llu was declared dead: silent for %s",
              psrti_task_name(p->task, name), (unsigned long long)p->incarnation, lease);
-    note(c, PSRT_LOG_WARN, "%s", text);
-    refuse(c, p->peer, PSRT_ERR_FENCED, text);
+    psrti_coord_note(c, PSRT_LOG_WARN, "%s", text);
+    psrti_coord_refuse(c, p->peer, PSRT_ERR_FENCED, text);
     vacate(c, p, PLACE_DEAD);
-    if (!c->recovering) admit_parked(c, p);
+    if (!c->recovering) psrti_coord_admit_parked(c, p);
 }
 
 static void on_leave(psrti_coord_t *c, place_t *p, const Psrt__Leave *msg)
 {
-    send_finish(c, p->peer, c->ending ? c->end_status : PSRT_OK, c->ending ? c->end_text : "");
-    if (c->ending) detach(c, p);
-    else vacate(c, p, msg->failed ? PLACE_FAILED : PLACE_FINISHED);
+    psrti_coord_send_finish(c, p->peer, c->ending ? c->end_status : PSRT_OK,
+                            c->ending ? c->end_text : "");
+    if (c->ending)
+        psrti_coord_detach(c, p);
+    else
+        vacate(c, p, msg->failed ? PLACE_FAILED : PLACE_FINISHED);
 }
 
-/* ---- recovery ------------------------------------------------------------------------------------ */
+/* ---- recovery -------------------------------------------------------------------------------- */
 
 /* After a restart nothing is decided until everybody who was alive came back or its lease ended. */
 static void check_recovery(psrti_coord_t *c)
 {
     if (!c->recovering || c->ending) return;
-    for (uint32_t i = 0; i < place_count(c); i++)
-        if (psrti_place_live(place_at(c, i)) && !place_at(c, i)->returned) return;
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        if (psrti_place_live(psrti_place_at(c, i)) && !psrti_place_at(c, i)->returned) return;
     c->recovering = 0;
-    for (uint32_t i = 0; i < place_count(c); i++)
-        if (psrti_place_live(place_at(c, i))) send_welcome(c, place_at(c, i));
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        if (psrti_place_live(psrti_place_at(c, i)))
+            psrti_coord_send_welcome(c, psrti_place_at(c, i));
     if (c->formed) {
         for (uint32_t i = 0; i < c->p.servers; i++)
             psrti_coord_send_holds(c, &c->servers[i]);
         psrti_coord_settle_tables(c);
         psrti_coord_publish(c);
     }
-    for (uint32_t i = 0; i < place_count(c); i++)
-        if (!psrti_place_live(place_at(c, i))) admit_parked(c, place_at(c, i));
-    try_form(c);
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        if (!psrti_place_live(psrti_place_at(c, i)))
+            psrti_coord_admit_parked(c, psrti_place_at(c, i));
+    psrti_coord_try_form(c);
     psrti_coord_next_join(c);
 }
 
-/* ---- events -------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* Only time in which the coordinator ran counts against a lease: a step of its clock is credited at
  * most a heartbeat. */
@@ -560,7 +280,7 @@ static void leave(psrti_coord_t *c)
     check_recovery(c);
     psrti_coord_tell_failed(c);
     check_end(c);
-    if (c->ending && !c->ended && (c->now >= c->end_deadline || !anybody_connected(c))) {
+    if (c->ending && !c->ended && (c->now >= c->end_deadline || everybody_heard(c))) {
         c->ended = 1;
         c->env.finish(c->env.arg, c->end_status, c->end_text);
     }
@@ -588,7 +308,7 @@ void psrti_coord_peer_lost(psrti_coord_t *c, uint64_t id, uint64_t now)
     if (!peer) return;
     place_t *p = psrti_coord_place(c, peer->task);
     if (peer->place) peer->place->peer = 0;
-    if (p && p->parked_peer == id) unpark(p);
+    if (p && p->parked_peer == id) psrti_coord_unpark(p);
     free(peer);
     leave(c);
 }
@@ -625,9 +345,9 @@ static psrt_status_t dispatch(psrti_coord_t *c, peer_t *peer, const Psrt__Contro
 {
     place_t *p = peer->place;
 
-    if (p) sign_of_life(c, p);
+    if (p) psrti_coord_sign_of_life(c, p);
     switch (msg->body_case) {
-    case PSRT__CONTROL__BODY_JOIN: return on_join(c, peer, msg->join);
+    case PSRT__CONTROL__BODY_JOIN: return psrti_coord_on_join(c, peer, msg->join);
     case PSRT__CONTROL__BODY_HEARTBEAT: ack_heartbeat(c, peer->id); return PSRT_OK;
     case PSRT__CONTROL__BODY_LEAVE:
         if (p) on_leave(c, p, msg->leave);
@@ -658,20 +378,23 @@ uint64_t psrti_coord_tick(psrti_coord_t *c, uint64_t now)
 
     enter(c, now);
     if (c->ended) return UINT64_MAX;
-    for (uint32_t i = 0; i < place_count(c) && !c->ending; i++) {
-        place_t *p = place_at(c, i);
+    for (uint32_t i = 0; i < psrti_place_count(c) && !c->ending; i++) {
+        place_t *p = psrti_place_at(c, i);
         if (psrti_place_live(p) && c->run - p->seen > c->p.lease_ns) expire(c, p);
     }
     if (!c->formed && !c->ending && c->now >= c->start_deadline) start_timed_out(c);
     leave(c);
     if (c->ended) return UINT64_MAX;
-    if (c->ending) next = c->end_deadline;
-    else if (!c->formed) next = c->start_deadline;
-    else if (c->gone_since) next = c->gone_since + c->p.drain_ns;
+    if (c->ending)
+        next = c->end_deadline;
+    else if (!c->formed)
+        next = c->start_deadline;
+    else if (c->gone_since)
+        next = c->gone_since + c->p.drain_ns;
     return PSRTI_MIN(next, c->now + c->p.heartbeat_ns / 2);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static psrt_status_t make_places(psrti_coord_t *c)
 {
@@ -682,8 +405,8 @@ static psrt_status_t make_places(psrti_coord_t *c)
         c->servers[i].task = PSRTI_TASK(PSRTI_SERVER, i);
     for (uint32_t i = 0; i < c->p.workers; i++)
         c->workers[i].task = PSRTI_TASK(PSRTI_WORKER, i);
-    for (uint32_t i = 0; i < place_count(c); i++)
-        psrti_list_init(&place_at(c, i)->requests);
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        psrti_list_init(&psrti_place_at(c, i)->requests);
     return PSRT_OK;
 }
 
@@ -720,9 +443,9 @@ void psrti_coord_free(psrti_coord_t *c)
     if (!c) return;
     psrti_coord_tables_free(c);
     psrti_coord_barriers_free(c);
-    for (uint32_t i = 0; c->servers && c->workers && i < place_count(c); i++) {
-        place_t *p = place_at(c, i);
-        unpark(p);
+    for (uint32_t i = 0; c->servers && c->workers && i < psrti_place_count(c); i++) {
+        place_t *p = psrti_place_at(c, i);
+        psrti_coord_unpark(p);
         free(p->threads);
         free(p->from_table);
         free(p->from_step);

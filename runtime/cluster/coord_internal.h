@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the coordinator's core:
- *   coord_core.c    events, joins, leases, the end of the job
+ *   coord_core.c    events, leases, recovery, the end of the job
+ *   coord_join.c    who gets which place
  *   coord_view.c    views and late joins
  *   coord_tables.c  the registry
  *   coord_barrier.c barriers
@@ -14,7 +15,7 @@
 #include "runtime/cluster/coord_core.h"
 
 #define COORD_TEXT_MAX 512
-#define COORD_RESULTS 4 /* answered barriers remembered per worker */
+#define COORD_RESULTS 4                   /* answered barriers remembered per worker */
 #define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to leave */
 
 typedef enum place_state {
@@ -36,6 +37,7 @@ typedef struct place {
     uint32_t pid;
     char host[64];
     int returned; /* registered with this generation */
+    int told_end; /* Finish was sent to this life    */
 
     /* A newcomer that waits for the lease of the current life to end. */
     Psrt__Join *parked;
@@ -105,13 +107,36 @@ struct psrti_coord {
 /* coord_core.c */
 place_t *psrti_coord_place(psrti_coord_t *c, uint32_t task); /* NULL: no such place */
 void psrti_coord_send(psrti_coord_t *c, uint64_t peer, const Psrt__Control *msg); /* 0: nobody */
+void psrti_coord_refuse(psrti_coord_t *c, uint64_t peer, psrt_status_t status, const char *text);
+void psrti_coord_send_finish(psrti_coord_t *c, uint64_t peer, psrt_status_t status,
+                             const char *text);
+void psrti_coord_send_welcome(psrti_coord_t *c, const place_t *p);
+void psrti_coord_note(psrti_coord_t *c, psrt_log_level_t level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text);
 void psrti_coord_no_memory(psrti_coord_t *c);
 static inline int psrti_place_live(const place_t *p)
 {
     return p->state == PLACE_ALIVE || p->state == PLACE_JOINING;
 }
+static inline uint32_t psrti_place_count(const psrti_coord_t *c)
+{
+    return c->p.servers + c->p.workers;
+}
+/* Servers first: they must know of things before workers use them. */
+static inline place_t *psrti_place_at(psrti_coord_t *c, uint32_t i)
+{
+    return i < c->p.servers ? &c->servers[i] : &c->workers[i - c->p.servers];
+}
 uint32_t psrti_coord_live_workers(const psrti_coord_t *c);
+
+/* coord_join.c */
+psrt_status_t psrti_coord_on_join(psrti_coord_t *c, peer_t *peer, const Psrt__Join *join);
+void psrti_coord_try_form(psrti_coord_t *c); /* the first view, when all are there */
+void psrti_coord_sign_of_life(psrti_coord_t *c, place_t *p);
+void psrti_coord_detach(psrti_coord_t *c, place_t *p);
+void psrti_coord_unpark(place_t *p);
+void psrti_coord_admit_parked(psrti_coord_t *c, place_t *p); /* the place is vacant now */
 
 /* coord_view.c */
 psrt_status_t psrti_coord_form(psrti_coord_t *c); /* lays out the owners */

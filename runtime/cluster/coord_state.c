@@ -12,7 +12,7 @@
 
 #define STATE_HEAD "psrt-coordinator 1"
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 typedef struct text {
     char *at;
@@ -72,19 +72,21 @@ void psrti_coord_persist(psrti_coord_t *c)
     for (uint32_t i = 0; i < c->p.workers; i++)
         put_place(&t, &c->workers[i]);
     put(&t, "end\n");
-    if (t.failed) psrti_coord_no_memory(c);
-    else c->env.persist(c->env.arg, t.at, t.len);
+    if (t.failed)
+        psrti_coord_no_memory(c);
+    else
+        c->env.persist(c->env.arg, t.at, t.len);
     free(t.at);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_job(psrti_coord_t *c, const char *line)
 {
     unsigned workers, servers, vshards;
 
-    return sscanf(line, "job %u %u %u", &workers, &servers, &vshards) == 3
-        && workers == c->p.workers && servers == c->p.servers && vshards == c->p.vshards;
+    return sscanf(line, "job %u %u %u", &workers, &servers, &vshards) == 3 &&
+           workers == c->p.workers && servers == c->p.servers && vshards == c->p.vshards;
 }
 
 static int read_task(psrti_coord_t *c, const char *line)
@@ -96,7 +98,8 @@ static int read_task(psrti_coord_t *c, const char *line)
                &r.incarnation, &r.nonce, &r.term, &r.nthreads, &r.pid, r.host) != 8)
         return 0;
     place_t *p = psrti_coord_place(c, r.task);
-    if (!p || state < PLACE_EMPTY || state > PLACE_FINISHED || r.nthreads > PSRTI_MAX_RANKS) return 0;
+    if (!p || state < PLACE_EMPTY || state > PLACE_FINISHED || r.nthreads > PSRTI_MAX_RANKS)
+        return 0;
     p->state = (place_state_t)state;
     p->incarnation = r.incarnation;
     p->nonce = r.nonce;
@@ -148,12 +151,12 @@ static int read_line(psrti_coord_t *c, const char *line)
     if (strncmp(line, "task ", 5) == 0) return read_task(c, line);
     if (strncmp(line, "result ", 7) == 0) return read_result(c, line);
     if (strncmp(line, "from ", 5) == 0) return read_from(c, line);
-    return sscanf(line, "generation %" SCNu64, &c->generation) == 1
-        || sscanf(line, "incarnation %" SCNu64, &c->next_incarnation) == 1
-        || sscanf(line, "view %" SCNu64, &c->view_number) == 1
-        || sscanf(line, "table %u", &c->table_bound) == 1
-        || sscanf(line, "lost %u", &c->lost_before) == 1
-        || sscanf(line, "formed %d", &c->formed) == 1;
+    return sscanf(line, "generation %" SCNu64, &c->generation) == 1 ||
+           sscanf(line, "incarnation %" SCNu64, &c->next_incarnation) == 1 ||
+           sscanf(line, "view %" SCNu64, &c->view_number) == 1 ||
+           sscanf(line, "table %u", &c->table_bound) == 1 ||
+           sscanf(line, "lost %u", &c->lost_before) == 1 ||
+           sscanf(line, "formed %d", &c->formed) == 1;
 }
 
 static psrt_status_t read_lines(psrti_coord_t *c, char *text)

@@ -114,7 +114,7 @@ static uint32_t next_id(psrti_coord_t *c)
     return id;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void send_declared(psrti_coord_t *c, uint64_t peer, uint64_t request,
                           const psrti_wire_tables_t *tables)
@@ -140,7 +140,8 @@ static void answer(psrti_coord_t *c, request_t *r)
 {
     psrti_wire_tables_t tables;
 
-    if (r->worker && psrti_wire_tables_init(&tables, r->count) != PSRT_OK) psrti_coord_no_memory(c);
+    if (r->worker && psrti_wire_tables_init(&tables, r->count) != PSRT_OK)
+        psrti_coord_no_memory(c);
     else if (r->worker) {
         for (size_t i = 0; i < r->count; i++) {
             const entry_t *e = &r->entries[i];
@@ -184,8 +185,10 @@ static void fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const
     t->status = status;
     t->text = strdup(text);
     if (!t->text) psrti_coord_no_memory(c);
-    if (t->complete) psrti_list_push(&c->untold, &t->failed_node);
-    else resolve(c, t);
+    if (t->complete)
+        psrti_list_push(&c->untold, &t->failed_node);
+    else
+        resolve(c, t);
 }
 
 static size_t list_length(const psrti_list_t *head)
@@ -212,12 +215,11 @@ void psrti_coord_tell_failed(psrti_coord_t *c)
         psrti_wire_tables_add(&tables, t->id, t->status, t->text, NULL, 0);
     }
     for (uint32_t i = 0; i < c->p.workers; i++)
-        if (c->workers[i].state == PLACE_ALIVE)
-            send_declared(c, c->workers[i].peer, 0, &tables);
+        if (c->workers[i].state == PLACE_ALIVE) send_declared(c, c->workers[i].peer, 0, &tables);
     psrti_wire_tables_free(&tables);
 }
 
-/* ---- holds --------------------------------------------------------------------------------------- */
+/* ---- holds ----------------------------------------------------------------------------------- */
 
 /* To one server: all tables that it owes an answer for. */
 void psrti_coord_send_holds(psrti_coord_t *c, place_t *server)
@@ -245,7 +247,8 @@ void psrti_coord_send_holds(psrti_coord_t *c, place_t *server)
 
 void psrti_coord_settle_tables(psrti_coord_t *c)
 {
-    PSRTI_LIST_FOREACH_SAFE(node, next, &c->inflight) {
+    PSRTI_LIST_FOREACH_SAFE(node, next, &c->inflight)
+    {
         table_t *t = PSRTI_LIST_ENTRY(node, table_t, node);
         if (t->owed == 0) complete(c, t);
     }
@@ -262,13 +265,15 @@ psrt_status_t psrti_coord_on_held(psrti_coord_t *c, place_t *server, const Psrt_
         if (st == PSRT_ERR_PROTOCOL) return st;
         if (!t || !owes(t, rank)) continue;
         paid(t, rank);
-        if (st != PSRT_OK) fail_table(c, t, st, msg->tables[i]->text);
-        else if (t->owed == 0) complete(c, t);
+        if (st != PSRT_OK)
+            fail_table(c, t, st, msg->tables[i]->text);
+        else if (t->owed == 0)
+            complete(c, t);
     }
     return PSRT_OK;
 }
 
-/* ---- declares ------------------------------------------------------------------------------------ */
+/* ---- declares -------------------------------------------------------------------------------- */
 
 /* Holds of the tables that this request created, one message a server. */
 static void hold_new(psrti_coord_t *c, const request_t *r, uint32_t first_id)
@@ -301,8 +306,8 @@ static void compare(psrti_coord_t *c, entry_t *e, const psrti_table_spec_t *spec
 
     psrti_task_name(PSRTI_TASK(PSRTI_WORKER, t->first_worker), first);
     psrti_task_name(PSRTI_TASK(PSRTI_WORKER, worker), second);
-    if (t->status != PSRT_OK
-        || psrti_table_spec_compare(&t->spec, first, spec, second, why, sizeof why) == PSRT_OK)
+    if (t->status != PSRT_OK ||
+        psrti_table_spec_compare(&t->spec, first, spec, second, why, sizeof why) == PSRT_OK)
         return;
     e->mismatch = strdup(why);
     if (!e->mismatch) psrti_coord_no_memory(c);
@@ -373,7 +378,8 @@ psrt_status_t psrti_coord_on_declare(psrti_coord_t *c, place_t *worker, const Ps
     for (size_t i = 0; i < msg->n_specs && !c->ending; i++, r->count++)
         if (declare_one(c, r, &r->entries[i], &specs[i]) != PSRT_OK) break;
     free(specs);
-    if (c->ending) return PSRT_OK; /* out of memory; the job is ending, the request is freed with it */
+    if (c->ending)
+        return PSRT_OK; /* out of memory; the job is ending, the request is freed with it */
     hold_new(c, r, first_id);
     if (--r->waiting == 0) answer(c, r);
     return PSRT_OK;
@@ -386,7 +392,7 @@ void psrti_coord_on_used(psrti_coord_t *c, uint32_t table)
     if (t) t->used = 1;
 }
 
-/* ---- tasks that come and go ---------------------------------------------------------------------- */
+/* ---- tasks that come and go ------------------------------------------------------------------ */
 
 static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *in, table_t **t_p)
 {
@@ -405,15 +411,18 @@ static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *
         t->used = 1; /* nobody knows; this way a running worker is never disturbed */
         t->first_worker = PSRTI_TASK_ROLE(p->task) == PSRTI_WORKER ? PSRTI_TASK_RANK(p->task) : 0;
         c->next_table = PSRTI_MAX(c->next_table, in->id + 1);
-        if (status != PSRT_OK) fail_table(c, t, status, in->text);
+        if (status != PSRT_OK)
+            fail_table(c, t, status, in->text);
         else if (in->id < c->lost_before)
             fail_table(c, t, PSRT_ERR_SHARD_LOST, "a server was restarted, its part is lost");
         *t_p = t;
     }
     if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && owes(t, PSRTI_TASK_RANK(p->task))) {
         paid(t, PSRTI_TASK_RANK(p->task));
-        if (status != PSRT_OK) fail_table(c, t, status, in->text);
-        else if (t->owed == 0 && !c->recovering) complete(c, t);
+        if (status != PSRT_OK)
+            fail_table(c, t, status, in->text);
+        else if (t->owed == 0 && !c->recovering)
+            complete(c, t);
     }
     return PSRT_OK;
 }
@@ -457,7 +466,7 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server)
 void psrti_coord_server_gone(psrti_coord_t *c, place_t *server)
 {
     PSRTI_LIST_FOREACH_SAFE(node, next, &c->inflight)
-        paid(PSRTI_LIST_ENTRY(node, table_t, node), PSRTI_TASK_RANK(server->task));
+    paid(PSRTI_LIST_ENTRY(node, table_t, node), PSRTI_TASK_RANK(server->task));
     if (!c->recovering) psrti_coord_settle_tables(c);
 }
 
@@ -469,7 +478,7 @@ void psrti_coord_worker_gone(psrti_coord_t *c, place_t *worker)
         PSRTI_LIST_ENTRY(node, request_t, node)->worker = NULL;
 }
 
-/* ---- steps for a late join ----------------------------------------------------------------------- */
+/* ---- steps for a late join ------------------------------------------------------------------- */
 
 void psrti_coord_open_step(psrti_coord_t *c, uint32_t table, uint64_t step)
 {

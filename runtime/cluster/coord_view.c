@@ -77,7 +77,8 @@ static void send_body(psrti_coord_t *c, const place_t *to, Psrt__View *body)
     psrti_coord_send(c, to->peer, &msg);
 }
 
-static void send_commit(psrti_coord_t *c, const place_t *to, Psrt__View *view, const place_t *worker)
+static void send_commit(psrti_coord_t *c, const place_t *to, Psrt__View *view,
+                        const place_t *worker)
 {
     Psrt__Commit body = PSRT__COMMIT__INIT;
 
@@ -100,8 +101,10 @@ static void broadcast(psrti_coord_t *c, const place_t *joiner)
         return;
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
-        if (joiner) send_commit(c, &c->servers[i], body, joiner);
-        else send_body(c, &c->servers[i], body);
+        if (joiner)
+            send_commit(c, &c->servers[i], body, joiner);
+        else
+            send_body(c, &c->servers[i], body);
     }
     for (uint32_t i = 0; i < c->p.workers; i++)
         if (c->workers[i].state == PLACE_ALIVE) send_body(c, &c->workers[i], body);
@@ -140,7 +143,7 @@ void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
     free(body);
 }
 
-/* ---- late joins ---------------------------------------------------------------------------------- */
+/* ---- late joins ------------------------------------------------------------------------------ */
 
 static void commit(psrti_coord_t *c)
 {
@@ -219,8 +222,10 @@ uint64_t psrti_coord_first_step(const place_t *worker, uint32_t table)
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
         if (worker->from_table[mid] == table) return worker->from_step[mid];
-        if (worker->from_table[mid] < table) low = mid + 1;
-        else high = mid;
+        if (worker->from_table[mid] < table)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return 0;
 }

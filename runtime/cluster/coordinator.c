@@ -33,7 +33,7 @@ struct psrti_coordinator {
     char text[PSRTI_ERROR_MAX];
 };
 
-/* ---- what the core asks for ---------------------------------------------------------------------- */
+/* ---- what the core asks for ------------------------------------------------------------------ */
 
 static void peer_free(psrti_coordinator_t *c, peer_t *peer)
 {
@@ -111,7 +111,7 @@ static void env_finish(void *arg, psrt_status_t status, const char *text)
     snprintf(c->text, sizeof c->text, "%s", text);
 }
 
-/* ---- events of the net --------------------------------------------------------------------------- */
+/* ---- events of the net ----------------------------------------------------------------------- */
 
 static void link_up(psrti_coordinator_t *c, psrti_link_t *link)
 {
@@ -168,12 +168,13 @@ static psrt_rx_t on_msg(void *arg, psrti_link_t *link, psrt_msg_t *msg)
                        psrti_wire_name(control), psrt_status_text(st));
         psrti_wire_free(control);
     } else {
-        psrti_warn("%s: control frame: %s", psrti_task_name(link->task, name), psrt_status_text(st));
+        psrti_warn("%s: control frame: %s", psrti_task_name(link->task, name),
+                   psrt_status_text(st));
     }
     return st == PSRT_OK ? PSRT_RX_DONE : PSRT_RX_BAD;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* NULL with OK: there is none yet. */
 static psrt_status_t read_state(const char *path, char **text_p)
@@ -212,8 +213,8 @@ static psrt_status_t open_core(psrti_coordinator_t *c, const psrti_coordinator_p
         .start_timeout_ns = psrti_config_u64(p->config, PSRTI_CONF_START_TIMEOUT),
         .drain_ns = psrti_config_u64(p->config, PSRTI_CONF_DRAIN_TIMEOUT),
     };
-    psrti_coord_env_t env = { c, env_send, env_close, p->state_file ? env_persist : NULL, env_note,
-                              env_finish };
+    psrti_coord_env_t env = { c,        env_send,  env_close, p->state_file ? env_persist : NULL,
+                              env_note, env_finish };
     char *state = NULL;
 
     if (p->state_file) {
@@ -267,10 +268,7 @@ psrt_status_t psrti_coordinator_open(const psrti_coordinator_params_t *params,
     return PSRT_OK;
 }
 
-const char *psrti_coordinator_addr(const psrti_coordinator_t *coord)
-{
-    return coord->addr[0];
-}
+const char *psrti_coordinator_addr(const psrti_coordinator_t *coord) { return coord->addr[0]; }
 
 psrt_status_t psrti_coordinator_serve(psrti_coordinator_t *c, const volatile int *stop)
 {

@@ -12,7 +12,7 @@ typedef struct psrti_coordinator_params {
     const psrti_config_t *config;
     const psrti_jobkey_t *key;
     uint32_t workers, servers;
-    const char *transports; /* "inproc" when embedded, "zmq" else                 */
+    const char *transports;   /* "inproc" when embedded, "zmq" else                 */
     const char *bind_address; /* zmq: host:port, or NULL with listen_fd            */
     int listen_fd;
     const char *state_file; /* NULL: none (embedded)                              */

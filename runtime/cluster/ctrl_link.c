@@ -32,8 +32,8 @@ static void frame_done(psrt_tx_t *tx, psrt_status_t status)
 static psrt_status_t send_frame(psrti_ctrl_link_t *ctrl, frame_t *frame)
 {
     psrt_hdr_t hdr = { .type = PSRTI_T_CTRL, .length = frame->len };
-    psrt_status_t st = psrti_net_send(ctrl->net, ctrl->link, &hdr, frame->payload, frame->len,
-                                      &frame->tx);
+    psrt_status_t st =
+        psrti_net_send(ctrl->net, ctrl->link, &hdr, frame->payload, frame->len, &frame->tx);
 
     if (st == PSRT_ERR_AGAIN) return st;
     if (st != PSRT_IN_PROGRESS) free(frame);
@@ -98,7 +98,9 @@ psrt_status_t psrti_ctrl_receive(psrti_ctrl_link_t *ctrl, psrt_msg_t *msg, Psrt_
     if (st == PSRT_OK) st = psrti_wire_unpack(data, msg->len, ctrl->max_message, &out);
     if (st != PSRT_OK) return st;
     st = psrti_net_verify(ctrl->net, msg);
-    if (st == PSRT_OK) *out_p = out;
-    else psrti_wire_free(out);
+    if (st == PSRT_OK)
+        *out_p = out;
+    else
+        psrti_wire_free(out);
     return st;
 }

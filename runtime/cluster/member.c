@@ -54,10 +54,10 @@ struct psrti_member {
     char coordinator[1][PSRT_ADDR_MAX];
     char host[64];
     psrti_view_owner_t *threads;
-    psrti_net_t *net;              /* of the thread */
-    psrti_member_core_t *core;     /* of the thread */
-    psrti_ctrl_link_t ctrl;        /* of the thread */
-    int dial_failed;               /* of the thread */
+    psrti_net_t *net;          /* of the thread */
+    psrti_member_core_t *core; /* of the thread */
+    psrti_ctrl_link_t ctrl;    /* of the thread */
+    int dial_failed;           /* of the thread */
     char dial_text[PSRTI_ERROR_MAX];
     atomic_uint_least64_t seen;
     atomic_int stop;
@@ -73,7 +73,7 @@ struct psrti_member {
     char text[PSRTI_ERROR_MAX];
 };
 
-/* ---- what the core asks for ---------------------------------------------------------------------- */
+/* ---- what the core asks for ------------------------------------------------------------------ */
 
 static void env_dial(void *arg)
 {
@@ -164,7 +164,8 @@ static void env_barrier_done(void *arg, uint64_t request, psrt_status_t status, 
     psrti_member_t *m = arg;
 
     pthread_mutex_lock(&m->lock);
-    PSRTI_LIST_FOREACH_SAFE(node, next, &m->waiters) {
+    PSRTI_LIST_FOREACH_SAFE(node, next, &m->waiters)
+    {
         waiter_t *w = PSRTI_LIST_ENTRY(node, waiter_t, node);
         if (w->request == request) finish_waiter(m, w, status, text);
     }
@@ -180,7 +181,7 @@ static void set_ended(psrti_member_t *m, psrt_status_t status, const char *text)
     snprintf(m->text, sizeof m->text, "%s", text);
     psrt_status_t st = status == PSRT_OK ? PSRT_ERR_CLOSED : status;
     PSRTI_LIST_FOREACH_SAFE(node, next, &m->waiters)
-        finish_waiter(m, PSRTI_LIST_ENTRY(node, waiter_t, node), st, text);
+    finish_waiter(m, PSRTI_LIST_ENTRY(node, waiter_t, node), st, text);
     pthread_cond_broadcast(&m->changed);
 }
 
@@ -194,7 +195,7 @@ static void env_end(void *arg, psrt_status_t status, const char *text)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* ---- events of the net --------------------------------------------------------------------------- */
+/* ---- events of the net ----------------------------------------------------------------------- */
 
 static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psrt_status_t status,
                     const char *text)
@@ -229,7 +230,7 @@ static psrt_rx_t on_msg(void *arg, psrti_link_t *link, psrt_msg_t *msg)
     return st == PSRT_OK ? PSRT_RX_DONE : PSRT_RX_BAD;
 }
 
-/* ---- thread -------------------------------------------------------------------------------------- */
+/* ---- thread ---------------------------------------------------------------------------------- */
 
 static psrt_status_t run_command(psrti_member_t *m, const command_t *cmd)
 {
@@ -284,7 +285,8 @@ static void *thread_main(void *arg)
         events += run_commands(m);
         if (m->dial_failed) {
             m->dial_failed = 0;
-            psrti_member_core_link_lost(m->core, PSRT_ERR_UNREACHABLE, m->dial_text, psrti_now_ns());
+            psrti_member_core_link_lost(m->core, PSRT_ERR_UNREACHABLE, m->dial_text,
+                                        psrti_now_ns());
         }
         uint64_t now = psrti_now_ns();
         uint64_t next = psrti_member_core_tick(m->core, now);
@@ -311,13 +313,14 @@ static int start_thread(psrti_member_t *m)
     return error;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static psrt_status_t open_core(psrti_member_t *m)
 {
     const psrti_config_t *config = m->p.config;
-    psrti_member_env_t env = { m, env_dial, env_drop, env_send, env_joined, env_view, env_declared,
-                               env_hold, env_prepare, env_barrier_done, env_end };
+    psrti_member_env_t env = { m,           env_dial,         env_drop,     env_send,
+                               env_joined,  env_view,         env_declared, env_hold,
+                               env_prepare, env_barrier_done, env_end };
     psrti_member_core_params_t cp = {
         .task = m->p.task,
         .workers = m->p.workers,
@@ -403,8 +406,10 @@ psrt_status_t psrti_member_start(const psrti_member_params_t *params, psrti_memb
     }
     int error = st == PSRT_OK ? start_thread(m) : 0;
     if (error) st = psrti_fail(PSRT_ERR_LIMIT, "cannot start a thread: %s", strerror(error));
-    if (st != PSRT_OK) psrti_member_stop(m);
-    else *member_p = m;
+    if (st != PSRT_OK)
+        psrti_member_stop(m);
+    else
+        *member_p = m;
     return st;
 }
 
@@ -427,7 +432,7 @@ void psrti_member_stop(psrti_member_t *m)
     free(m);
 }
 
-/* ---- any thread ---------------------------------------------------------------------------------- */
+/* ---- any thread ------------------------------------------------------------------------------ */
 
 /* A command with room for `bytes` behind it. */
 static command_t *command_new(command_kind_t kind, size_t bytes)
@@ -612,7 +617,4 @@ void psrti_member_leave(psrti_member_t *m, int failed)
     pthread_mutex_unlock(&m->lock);
 }
 
-uint64_t psrti_member_lease_seen(const psrti_member_t *m)
-{
-    return atomic_load(&m->seen);
-}
+uint64_t psrti_member_lease_seen(const psrti_member_t *m) { return atomic_load(&m->seen); }

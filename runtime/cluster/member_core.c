@@ -12,7 +12,7 @@
 #define DIAL_MAX_NS PSRTI_NS_PER_S
 #define SILENT_BEATS 3
 
-/* ---- connection ---------------------------------------------------------------------------------- */
+/* ---- connection ------------------------------------------------------------------------------ */
 
 void psrti_member_end(psrti_member_core_t *m, psrt_status_t status, const char *text)
 {
@@ -108,7 +108,7 @@ void psrti_member_core_link_lost(psrti_member_core_t *m, psrt_status_t status, c
     if (status == PSRT_ERR_REFUSED) psrti_member_end(m, status, text);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void send_leave(psrti_member_core_t *m)
 {
@@ -133,8 +133,10 @@ static psrt_status_t on_welcome(psrti_member_core_t *m, const Psrt__Welcome *msg
     m->current = 1;
     m->attempts = 0;
     if (first) m->env.joined(m->env.arg, m->incarnation);
-    if (m->leaving) send_leave(m);
-    else psrti_member_ask_again(m);
+    if (m->leaving)
+        send_leave(m);
+    else
+        psrti_member_ask_again(m);
     return PSRT_OK;
 }
 
@@ -142,19 +144,20 @@ static psrt_status_t hand_up_view(psrti_member_core_t *m, const Psrt__View *in,
                                   const Psrt__Commit *commit)
 {
     psrti_view_t *view;
-    int first = !m->ready;
+    int first = !m->ready, steps = commit && commit->n_table > 0;
 
     if (m->state != MEMBER_JOINED) return PSRT_ERR_PROTOCOL;
     /* A commit may come with a view that is known already: it is about the joiner's steps. */
-    if (in->number < m->view_number || (in->number == m->view_number && !commit)) return PSRT_OK;
+    if (in->number < m->view_number || (in->number == m->view_number && !steps)) return PSRT_OK;
     psrt_status_t st = psrti_view_from_wire(in, &view);
     if (st != PSRT_OK) return st;
     m->view_number = view->number;
     m->ready = 1;
-    if (commit)
+    if (steps)
         m->env.view(m->env.arg, view, commit->worker, commit->n_table, commit->table,
                     commit->from_step);
-    else m->env.view(m->env.arg, view, 0, 0, NULL, NULL);
+    else
+        m->env.view(m->env.arg, view, 0, 0, NULL, NULL);
     psrti_view_unref(view);
     if (first) psrti_member_ask_again(m);
     return PSRT_OK;
@@ -186,7 +189,8 @@ static psrt_status_t dispatch(psrti_member_core_t *m, const Psrt__Control *msg)
     case PSRT__CONTROL__BODY_COMMIT: return on_commit(m, msg->commit);
     case PSRT__CONTROL__BODY_DECLARED: return psrti_member_on_declared(m, msg->declared);
     case PSRT__CONTROL__BODY_HOLD: return psrti_member_on_hold(m, msg->hold);
-    case PSRT__CONTROL__BODY_BARRIER_DONE: return psrti_member_on_barrier_done(m, msg->barrier_done);
+    case PSRT__CONTROL__BODY_BARRIER_DONE:
+        return psrti_member_on_barrier_done(m, msg->barrier_done);
     case PSRT__CONTROL__BODY_PREPARE:
         m->env.prepare(m->env.arg, msg->prepare->view, msg->prepare->worker);
         return PSRT_OK;
@@ -203,7 +207,7 @@ psrt_status_t psrti_member_core_message(psrti_member_core_t *m, const Psrt__Cont
     return dispatch(m, msg);
 }
 
-/* ---- time ---------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void check_timeouts(psrti_member_core_t *m)
 {
@@ -257,11 +261,13 @@ void psrti_member_core_leave(psrti_member_core_t *m, int failed)
 {
     m->leaving = 1;
     m->failed = failed;
-    if (!m->incarnation) psrti_member_end(m, PSRT_OK, "");
-    else if (m->state == MEMBER_JOINED) send_leave(m);
+    if (!m->incarnation)
+        psrti_member_end(m, PSRT_OK, "");
+    else if (m->state == MEMBER_JOINED)
+        send_leave(m);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 psrt_status_t psrti_member_core_new(const psrti_member_core_params_t *params,
                                     const psrti_member_env_t *env, uint64_t now,

@@ -24,8 +24,7 @@ typedef struct psrti_member_env {
     void (*joined)(void *arg, uint64_t incarnation);
     void (*view)(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
                  const uint32_t *table, const uint64_t *from_step);
-    void (*declared)(void *arg, uint64_t request, size_t count,
-                     const psrti_member_table_t *tables);
+    void (*declared)(void *arg, uint64_t request, size_t count, const psrti_member_table_t *tables);
     void (*hold)(void *arg, size_t count, const psrti_member_table_t *tables);
     void (*prepare)(void *arg, uint64_t view, uint32_t worker);
     void (*barrier_done)(void *arg, uint64_t request, psrt_status_t status, const char *text);
@@ -71,8 +70,9 @@ void psrti_member_core_prepared(psrti_member_core_t *core, uint64_t view, size_t
 void psrti_member_core_leave(psrti_member_core_t *core, int failed);
 
 int psrti_member_core_ended(const psrti_member_core_t *core);
-int psrti_member_core_is_ready(const psrti_member_core_t *core);   /* has a view */
-int psrti_member_core_is_current(const psrti_member_core_t *core); /* no gap since it was confirmed */
+int psrti_member_core_is_ready(const psrti_member_core_t *core); /* has a view */
+int psrti_member_core_is_current(
+    const psrti_member_core_t *core); /* no gap since it was confirmed */
 uint64_t psrti_member_core_incarnation(const psrti_member_core_t *core);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "runtime/cluster/member_internal.h"
 
-/* ---- asking -------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static psrt_status_t send_declare(psrti_member_core_t *m, const declare_t *d)
 {
@@ -120,10 +120,7 @@ void psrti_member_core_used(psrti_member_core_t *m, uint32_t table)
 }
 
 /* Only tables that failed have a text. */
-static const char *text_of(const known_t *k)
-{
-    return k->text ? k->text : "";
-}
+static const char *text_of(const known_t *k) { return k->text ? k->text : ""; }
 
 static void set_text(known_t *k, const char *text)
 {
@@ -131,7 +128,7 @@ static void set_text(known_t *k, const char *text)
     k->text = text ? strdup(text) : NULL;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static declare_t *find_declare(const psrti_member_core_t *m, uint64_t request)
 {
@@ -174,10 +171,12 @@ static psrt_status_t answer(psrti_member_core_t *m, const Psrt__Declared *msg, d
         out[i].first_step = t->first_step;
         out[i].spec = &d->specs[i];
         if (t->id == 0 || out[i].status == PSRT_ERR_PROTOCOL) return PSRT_ERR_PROTOCOL;
-        /* Only tables that were fine are brought along when registering again: of the others the
-         * specification may be this task's own. */
-        if (out[i].status != PSRT_OK) continue;
+        /* What is remembered is brought along when registering again, so that a lost table stays lost.
+         * After a mismatch it is only this task's own specification that was refused. */
+        if (out[i].status == PSRT_ERR_MISMATCH) continue;
         if (remember(m, t->id, &d->specs[i], &k) != PSRT_OK) return PSRT_ERR_NO_MEMORY;
+        k->status = out[i].status;
+        if (k->status != PSRT_OK) set_text(k, t->text);
     }
     psrti_list_remove(&d->node);
     m->env.declared(m->env.arg, d->request, d->count, out);
@@ -236,7 +235,7 @@ psrt_status_t psrti_member_on_barrier_done(psrti_member_core_t *m, const Psrt__B
     return PSRT_OK;
 }
 
-/* ---- servers ------------------------------------------------------------------------------------- */
+/* ---- servers --------------------------------------------------------------------------------- */
 
 static void send_held(psrti_member_core_t *m, const psrti_wire_tables_t *tables)
 {
@@ -257,8 +256,7 @@ static psrt_status_t sort_holds(psrti_member_core_t *m, const Psrt__Hold *msg,
         known_t *k = psrti_map_get(&m->tables, t->id);
         psrti_table_spec_t spec;
 
-        if (k && !k->pending)
-            psrti_wire_tables_add(again, k->id, k->status, text_of(k), NULL, 0);
+        if (k && !k->pending) psrti_wire_tables_add(again, k->id, k->status, text_of(k), NULL, 0);
         if (k) continue;
         if (t->id == 0 || psrti_spec_from_wire(t->spec, &spec) != PSRT_OK) return PSRT_ERR_PROTOCOL;
         if (remember(m, t->id, &spec, &k) != PSRT_OK) return PSRT_ERR_NO_MEMORY;
@@ -323,7 +321,7 @@ void psrti_member_core_prepared(psrti_member_core_t *m, uint64_t view, size_t co
     if (m->state == MEMBER_JOINED) m->env.send(m->env.arg, &msg);
 }
 
-/* ---- registering again --------------------------------------------------------------------------- */
+/* ---- registering again ----------------------------------------------------------------------- */
 
 psrt_status_t psrti_member_list_held(const psrti_member_core_t *m, psrti_wire_tables_t *tables)
 {
@@ -332,8 +330,7 @@ psrt_status_t psrti_member_list_held(const psrti_member_core_t *m, psrti_wire_ta
 
     if (st != PSRT_OK) return st;
     for (const known_t *k; (k = psrti_map_next(&m->tables, &pos, NULL)) != NULL;)
-        if (!k->pending)
-            psrti_wire_tables_add(tables, k->id, k->status, text_of(k), &k->spec, 0);
+        if (!k->pending) psrti_wire_tables_add(tables, k->id, k->status, text_of(k), &k->spec, 0);
     return PSRT_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct alloc_record {
     int path; /* -1: anonymous memory */
 } alloc_record_t;
 
-/* ---- choice of transports ------------------------------------------------------------------------ */
+/* ---- choice of transports -------------------------------------------------------------------- */
 
 static psrt_status_t unknown_transport(const char *name)
 {
@@ -31,8 +31,10 @@ static psrt_status_t unknown_transport(const char *name)
         names[n++] = (*t)->name;
     const char *nearest = psrti_nearest(name, names, n);
     if (nearest)
-        return psrti_fail(PSRT_ERR_INVALID, "unknown transport \"%s\" in PSRT_TRANSPORT, did you "
-                                            "mean \"%s\"?", name, nearest);
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "unknown transport \"%s\" in PSRT_TRANSPORT, did you "
+                          "mean \"%s\"?",
+                          name, nearest);
     char list[128] = "";
     size_t pos = 0;
     for (size_t i = 0; i < n; i++)
@@ -71,10 +73,7 @@ static psrt_status_t choose(const char *list, const psrt_transport_ops_t **ops, 
     return n ? PSRT_OK : psrti_fail(PSRT_ERR_INVALID, "PSRT_TRANSPORT names no transport");
 }
 
-static const char *text_or_null(const char *text)
-{
-    return text && *text ? text : NULL;
-}
+static const char *text_or_null(const char *text) { return text && *text ? text : NULL; }
 
 static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *ops,
                                 psrt_iface_t **iface_p)
@@ -92,8 +91,9 @@ static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *op
         .arg = net,
         .listen = p->listen,
         .listen_fd = p->listen ? p->listen_fd : -1,
-        .bind_address = p->bind_address ? p->bind_address
-            : text_or_null(psrti_config_text(p->config, PSRTI_CONF_BIND_ADDRESS)),
+        .bind_address = p->bind_address
+                            ? p->bind_address
+                            : text_or_null(psrti_config_text(p->config, PSRTI_CONF_BIND_ADDRESS)),
         .job_dir = text_or_null(psrti_config_text(p->config, PSRTI_CONF_JOB_DIR)),
         .job_nonce = p->key->nonce,
         .secret = security == PSRT_SECURITY_OFF ? NULL : p->key->secret,
@@ -145,15 +145,17 @@ static psrt_status_t open_paths(psrti_net_t *net)
     for (uint32_t i = 0; i < n && st == PSRT_OK; i++) {
         psrt_status_t opened = path_open(net, ops[i]);
         if (opened == PSRT_OK) continue;
-        if (text_or_null(list) || opened == PSRT_ERR_INVALID) st = opened;
-        else psrti_warn("going on without transport %s: %s", ops[i]->name, psrt_last_error());
+        if (text_or_null(list) || opened == PSRT_ERR_INVALID)
+            st = opened;
+        else
+            psrti_warn("going on without transport %s: %s", ops[i]->name, psrt_last_error());
     }
     if (st == PSRT_OK && net->npaths == 0)
         st = psrti_fail(PSRT_ERR_UNSUPPORTED, "no transport can be used");
     return st;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net_p)
 {
@@ -184,8 +186,10 @@ psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net
 
 static void free_record(psrti_net_t *net, alloc_record_t *record)
 {
-    if (record->path < 0) munmap(record->ptr, record->bytes);
-    else net->paths[record->path].ops->mem_free(net->paths[record->path].iface, record->ptr);
+    if (record->path < 0)
+        munmap(record->ptr, record->bytes);
+    else
+        net->paths[record->path].ops->mem_free(net->paths[record->path].iface, record->ptr);
     free(record);
 }
 
@@ -223,7 +227,7 @@ uint32_t psrti_net_addrs(const psrti_net_t *net, char addr[][PSRT_ADDR_MAX], uin
     return n;
 }
 
-/* ---- progress and sleep -------------------------------------------------------------------------- */
+/* ---- progress and sleep ---------------------------------------------------------------------- */
 
 unsigned psrti_net_progress(psrti_net_t *net)
 {
@@ -293,7 +297,7 @@ void psrti_net_wake(psrti_net_t *net)
         psrti_error("eventfd write: %s", strerror(errno));
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The path that carries such memory furthest: one that reaches other processes, else any. */
 static int alloc_path(const psrti_net_t *net)
@@ -315,8 +319,8 @@ psrt_status_t psrti_net_alloc(psrti_net_t *net, uint64_t bytes, void **ptr_p)
 
     if (!record || bytes == 0) {
         free(record);
-        return psrti_fail(bytes ? PSRT_ERR_NO_MEMORY : PSRT_ERR_INVALID, "cannot allocate %llu bytes",
-                          (unsigned long long)bytes);
+        return psrti_fail(bytes ? PSRT_ERR_NO_MEMORY : PSRT_ERR_INVALID,
+                          "cannot allocate %llu bytes", (unsigned long long)bytes);
     }
     record->bytes = bytes;
     record->path = alloc_path(net);

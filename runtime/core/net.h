@@ -40,13 +40,13 @@ typedef struct psrti_net_params {
     const psrti_config_t *config; /* transports, fault, security, sizes; outlives the net */
     const psrti_jobkey_t *key;    /* outlives the net                                     */
     uint32_t task;
-    uint64_t incarnation; /* may be set later with psrti_net_set_incarnation               */
+    uint64_t incarnation;   /* may be set later with psrti_net_set_incarnation               */
     const char *transports; /* comma list allowed here; NULL: PSRT_TRANSPORT or all by score */
     int listen;
-    int listen_fd; /* zmq; -1: none */
+    int listen_fd;            /* zmq; -1: none */
     const char *bind_address; /* zmq; NULL: PSRT_BIND_ADDRESS or loopback */
-    uint32_t channel;  /* accepted links must ask for this channel        */
-    int control;       /* 1: fault injection leaves it alone              */
+    uint32_t channel;         /* accepted links must ask for this channel        */
+    int control;              /* 1: fault injection leaves it alone              */
     void *arg;
     void (*on_link)(void *arg, psrti_link_t *link, psrti_link_event_t event, psrt_status_t status,
                     const char *text);

@@ -16,7 +16,7 @@
 
 /* One transport of the net. */
 typedef struct net_path {
-    const psrt_transport_ops_t *ops; /* the fault wrapper, if there is one */
+    const psrt_transport_ops_t *ops;   /* the fault wrapper, if there is one */
     const psrt_transport_ops_t *fault; /* to be destroyed; NULL: not wrapped */
     psrt_iface_t *iface;
 } net_path_t;
@@ -41,7 +41,7 @@ typedef struct candidates {
 } candidates_t;
 
 typedef struct net_link {
-    psrti_link_t pub; /* first */
+    psrti_link_t pub;  /* first */
     psrti_list_t node; /* in exactly one of the net's lists */
     psrti_net_t *net;
     psrt_ep_t *ep; /* NULL: closed */

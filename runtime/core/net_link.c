@@ -7,7 +7,7 @@
 #include "runtime/core/net_internal.h"
 #include "transport/frame.h"
 
-/* ---- life of a link ------------------------------------------------------------------------------ */
+/* ---- life of a link -------------------------------------------------------------------------- */
 
 static net_link_t *link_new(psrti_net_t *net, psrti_list_t *list, link_state_t state)
 {
@@ -68,7 +68,7 @@ void psrti_net_close_links(psrti_net_t *net)
 
     for (size_t i = 0; i < PSRTI_COUNT(lists); i++)
         PSRTI_LIST_FOREACH_SAFE(node, next, lists[i])
-            to_graveyard(PSRTI_LIST_ENTRY(node, net_link_t, node));
+    to_graveyard(PSRTI_LIST_ENTRY(node, net_link_t, node));
     if (!net->busy) psrti_net_bury(net);
 }
 
@@ -93,7 +93,7 @@ static void set_up(net_link_t *link)
     net->p.on_link(net->p.arg, &link->pub, PSRTI_LINK_UP, PSRT_OK, "");
 }
 
-/* ---- dialling ------------------------------------------------------------------------------------ */
+/* ---- dialling -------------------------------------------------------------------------------- */
 
 static void fail(net_link_t *link, psrt_status_t why, const char *text)
 {
@@ -161,7 +161,8 @@ psrt_status_t psrti_net_connect(psrti_net_t *net, const char addr[][PSRT_ADDR_MA
     if (!c) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a link");
     if (c->count == 0) {
         free(c);
-        return psrti_fail(PSRT_ERR_UNREACHABLE, "%s cannot be reached: no allowed transport reaches %s",
+        return psrti_fail(PSRT_ERR_UNREACHABLE,
+                          "%s cannot be reached: no allowed transport reaches %s",
                           psrti_task_name(task, name), naddrs ? addr[0] : "it (no address)");
     }
     net_link_t *link = link_new(net, &net->dialing, LINK_DIALING);
@@ -196,8 +197,8 @@ static void send_hello(net_link_t *link)
     link->hello_incarnation = link->net->p.incarnation;
     psrti_hello_t hello = hello_of(link);
     psrti_hello_encode(&hello, payload);
-    psrt_status_t st = link->net->paths[link->path].ops->send(link->ep, &hdr, payload,
-                                                              sizeof payload, 0, NULL);
+    psrt_status_t st =
+        link->net->paths[link->path].ops->send(link->ep, &hdr, payload, sizeof payload, 0, NULL);
     /* AGAIN: WRITABLE follows. Others: LOST follows. */
     if (st == PSRT_OK) link->state = LINK_HELLO;
 }
@@ -221,13 +222,15 @@ static psrt_rx_t got_welcome(net_link_t *link, const psrt_msg_t *msg)
     return PSRT_RX_DONE;
 }
 
-/* ---- accepting ----------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static psrt_status_t send_welcome(net_link_t *link, psrt_status_t status, const void *payload,
                                   size_t len)
 {
-    psrt_hdr_t hdr = { .type = PSRTI_T_WELCOME, .session = link->pub.session, .length = len,
-                       .status = (uint8_t)-(int)status };
+    psrt_hdr_t hdr = { .type = PSRTI_T_WELCOME,
+                       .session = link->pub.session,
+                       .length = len,
+                       .status = (uint8_t) - (int)status };
 
     return link->net->paths[link->path].ops->send(link->ep, &hdr, payload, len, 0, NULL);
 }
@@ -255,7 +258,8 @@ static net_link_t *find_accepted(const psrti_net_t *net, uint32_t task)
 
 /* Between data links the incarnation decides which one lives. On the control plane a process has no
  * incarnation until it joined, so there the coordinator decides. */
-static psrt_status_t supersede(psrti_net_t *net, const psrti_hello_t *hello, char *text, size_t size)
+static psrt_status_t supersede(psrti_net_t *net, const psrti_hello_t *hello, char *text,
+                               size_t size)
 {
     net_link_t *old = net->p.control ? NULL : find_accepted(net, hello->task);
 
@@ -285,7 +289,8 @@ static psrt_rx_t got_hello(net_link_t *link, const psrt_msg_t *msg)
     psrti_hello_t hello;
     char text[PSRTI_WELCOME_TEXT_MAX + 1] = "";
 
-    if (msg->hdr.type != PSRTI_T_HELLO || psrti_hello_decode(msg->data, msg->len, &hello) != PSRT_OK) {
+    if (msg->hdr.type != PSRTI_T_HELLO ||
+        psrti_hello_decode(msg->data, msg->len, &hello) != PSRT_OK) {
         psrti_warn("closed a connection that did not begin with a valid HELLO");
         return PSRT_RX_BAD;
     }
@@ -311,8 +316,8 @@ static void accept_ep(psrti_net_t *net, psrt_ep_t *ep)
     while (path < net->npaths && net->paths[path].iface != ep->iface)
         path++;
     if (path == net->npaths) return;
-    net_link_t *link = net->npending < NET_MAX_PENDING ? link_new(net, &net->pending, LINK_PENDING)
-                                                       : NULL;
+    net_link_t *link =
+        net->npending < NET_MAX_PENDING ? link_new(net, &net->pending, LINK_PENDING) : NULL;
     if (!link) {
         psrti_warn("closed a connection: %u others have not said HELLO yet", net->npending);
         net->paths[path].ops->ep_close(ep);
@@ -325,7 +330,7 @@ static void accept_ep(psrti_net_t *net, psrt_ep_t *ep)
     ep->user = link;
 }
 
-/* ---- events of the transports -------------------------------------------------------------------- */
+/* ---- events of the transports ---------------------------------------------------------------- */
 
 psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg)
 {
@@ -341,8 +346,8 @@ psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg)
     case LINK_UP: break;
     default: return PSRT_RX_BAD;
     }
-    if (msg->hdr.session != link->pub.session || msg->hdr.type == PSRTI_T_HELLO
-        || msg->hdr.type == PSRTI_T_WELCOME) {
+    if (msg->hdr.session != link->pub.session || msg->hdr.type == PSRTI_T_HELLO ||
+        msg->hdr.type == PSRTI_T_WELCOME) {
         psrti_warn("peer %s: frame of type %u with session %08x in session %08x, closing",
                    psrti_task_name(link->pub.task, name), msg->hdr.type, msg->hdr.session,
                    link->pub.session);
@@ -376,8 +381,10 @@ void psrti_net_on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_statu
         if (event == PSRT_EP_UP) accept_ep(net, ep);
         return;
     }
-    if (event == PSRT_EP_LOST) ep_lost(link, status);
-    else if (link->state == LINK_DIALING) send_hello(link);
+    if (event == PSRT_EP_LOST)
+        ep_lost(link, status);
+    else if (link->state == LINK_DIALING)
+        send_hello(link);
     else if (link->state == LINK_UP && event == PSRT_EP_WRITABLE)
         net->p.on_link(net->p.arg, &link->pub, PSRTI_LINK_WRITABLE, PSRT_OK, "");
 }
@@ -405,7 +412,8 @@ unsigned psrti_net_timers(psrti_net_t *net, uint64_t now)
         events += told;
         node = told ? net->dialing.next : node->next;
     }
-    PSRTI_LIST_FOREACH_SAFE(node, next, &net->pending) {
+    PSRTI_LIST_FOREACH_SAFE(node, next, &net->pending)
+    {
         net_link_t *link = PSRTI_LIST_ENTRY(node, net_link_t, node);
         if (now < link->deadline) continue;
         if (link->state == LINK_PENDING)
@@ -430,7 +438,7 @@ uint64_t psrti_net_next_deadline(const psrti_net_t *net)
     return deadline;
 }
 
-/* ---- data ---------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 psrt_status_t psrti_net_send(psrti_net_t *net, psrti_link_t *pub, psrt_hdr_t *hdr, const void *data,
                              uint64_t len, psrt_tx_t *tx)

@@ -30,7 +30,7 @@ static inline uint16_t psrti_slice_vshard(uint64_t name_hash, uint64_t slice, ui
 typedef enum psrti_role { PSRTI_COORDINATOR = 1, PSRTI_SERVER = 2, PSRTI_WORKER = 3 } psrti_role_t;
 #define PSRTI_TASK(role, rank) ((uint32_t)(role) << 24 | (uint32_t)(rank))
 #define PSRTI_TASK_ROLE(task) ((psrti_role_t)((task) >> 24))
-#define PSRTI_TASK_RANK(task) ((task) & 0xffffffu)
+#define PSRTI_TASK_RANK(task) ((task)&0xffffffu)
 /* "worker:3" */
 const char *psrti_task_name(uint32_t task, char buf[32]);
 

@@ -99,7 +99,7 @@ void psrti_welcome_token(const psrti_jobkey_t *key, uint32_t task, const psrti_h
 static psrt_status_t refusal(const psrt_hdr_t *hdr, const void *data, uint64_t len, char *text,
                              size_t size)
 {
-    psrt_status_t status = (psrt_status_t)-(int)hdr->status;
+    psrt_status_t status = (psrt_status_t) - (int)hdr->status;
     size_t n = PSRTI_MIN((size_t)len, size - 1);
 
     if (len > PSRTI_WELCOME_TEXT_MAX || (len && !data)) return PSRT_ERR_PROTOCOL;

@@ -13,7 +13,7 @@
 #include "base/jobkey.h"
 
 #define PSRTI_HELLO_BYTES 56
-#define PSRTI_WELCOME_BYTES 16   /* payload of an accepting WELCOME: the token */
+#define PSRTI_WELCOME_BYTES 16     /* payload of an accepting WELCOME: the token */
 #define PSRTI_WELCOME_TEXT_MAX 255 /* payload of a refusing one: why, without NUL */
 
 typedef struct psrti_hello {

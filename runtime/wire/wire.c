@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/wire.h"
 
-size_t psrti_wire_size(const Psrt__Control *msg)
-{
-    return psrt__control__get_packed_size(msg);
-}
+size_t psrti_wire_size(const Psrt__Control *msg) { return psrt__control__get_packed_size(msg); }
 
-void psrti_wire_pack(const Psrt__Control *msg, uint8_t *out)
-{
-    psrt__control__pack(msg, out);
-}
+void psrti_wire_pack(const Psrt__Control *msg, uint8_t *out) { psrt__control__pack(msg, out); }
 
 psrt_status_t psrti_wire_unpack(const void *data, uint64_t len, uint64_t max, Psrt__Control **msg_p)
 {

@@ -49,7 +49,7 @@ typedef struct cluster {
     node_t workers[WORKERS], servers[SERVERS];
 } cluster_t;
 
-/* ---- nodes --------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static void on_joined(void *arg, uint64_t incarnation)
 {
@@ -128,10 +128,21 @@ static void node_start(cluster_t *c, node_t *n, uint32_t task)
     int server = PSRTI_TASK_ROLE(task) == PSRTI_SERVER;
     snprintf(thread.addr[0], PSRT_ADDR_MAX, "address of %u", PSRTI_TASK_RANK(task));
     psrti_member_params_t p = {
-        .config = c->config, .key = &c->key, .task = task, .workers = WORKERS, .servers = SERVERS,
-        .coordinator = c->addr, .nthreads = (uint32_t)server, .threads = server ? &thread : NULL,
-        .arg = n, .on_joined = on_joined, .on_view = on_view, .on_declared = on_declared,
-        .on_hold = on_hold, .on_prepare = on_prepare, .on_end = on_end,
+        .config = c->config,
+        .key = &c->key,
+        .task = task,
+        .workers = WORKERS,
+        .servers = SERVERS,
+        .coordinator = c->addr,
+        .nthreads = (uint32_t)server,
+        .threads = server ? &thread : NULL,
+        .arg = n,
+        .on_joined = on_joined,
+        .on_view = on_view,
+        .on_declared = on_declared,
+        .on_hold = on_hold,
+        .on_prepare = on_prepare,
+        .on_end = on_end,
     };
     pthread_mutex_lock(&n->lock);
     psrt_status_t st = psrti_member_start(&p, &n->member);
@@ -175,7 +186,7 @@ static psrti_table_spec_t spec_of(const char *name, uint64_t rows)
     return spec;
 }
 
-/* ---- cluster ------------------------------------------------------------------------------------- */
+/* ---- cluster --------------------------------------------------------------------------------- */
 
 static void *serve(void *arg)
 {
@@ -189,8 +200,13 @@ static void *serve(void *arg)
 static void coord_open(cluster_t *c)
 {
     psrti_coordinator_params_t p = {
-        .config = c->config, .key = &c->key, .workers = WORKERS, .servers = SERVERS,
-        .transports = c->transport, .listen_fd = -1, .bind_address = *c->bind ? c->bind : NULL,
+        .config = c->config,
+        .key = &c->key,
+        .workers = WORKERS,
+        .servers = SERVERS,
+        .transports = c->transport,
+        .listen_fd = -1,
+        .bind_address = *c->bind ? c->bind : NULL,
         .state_file = *c->state ? c->state : NULL,
     };
     cr_assert_eq(psrti_coordinator_open(&p, &c->coord), PSRT_OK, "%s", psrt_last_error());
@@ -217,7 +233,9 @@ static cluster_t *cluster_new(const char *transport, const char *start_timeout)
 {
     cluster_t *c = calloc(1, sizeof *c);
     static const char *const set[][2] = {
-        { "PSRT_HEARTBEAT", "50ms" }, { "PSRT_LEASE", "2s" }, { "PSRT_VSHARDS", "16" },
+        { "PSRT_HEARTBEAT", "50ms" },
+        { "PSRT_LEASE", "2s" },
+        { "PSRT_VSHARDS", "16" },
         { "PSRT_DRAIN_TIMEOUT", "1s" },
     };
 
@@ -363,7 +381,8 @@ Test(cluster, start_timeout_names_the_missing, .timeout = 120)
     node_start(c, &c->workers[0], PSRTI_TASK(PSRTI_WORKER, 0));
     node_start(c, &c->workers[2], PSRTI_TASK(PSRTI_WORKER, 2));
     node_start(c, &c->servers[1], PSRTI_TASK(PSRTI_SERVER, 1));
-    const char *text = "job did not assemble within 0.3 s: missing worker:1, server:0 (3 of 5 joined)";
+    const char *text =
+        "job did not assemble within 0.3 s: missing worker:1, server:0 (3 of 5 joined)";
     cr_assert_eq(psrti_member_wait_ready(c->workers[0].member), PSRT_ERR_START_TIMEOUT);
     cr_assert_str_eq(psrt_last_error(), text);
     wait_end(&c->servers[1]);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who gets which place: joins, registrations again, newcomers that wait. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/cluster/coord_internal.h"
+
+/* ---- peers and places ------------------------------------------------------------------------ */
+
+void psrti_coord_detach(psrti_coord_t *c, place_t *p)
+{
+    peer_t *peer = psrti_map_get(&c->peers, p->peer);
+
+    if (peer) peer->place = NULL;
+    p->peer = 0;
+}
+
+static void attach(psrti_coord_t *c, place_t *p, peer_t *peer)
+{
+    if (p->peer == peer->id) return;
+    if (p->peer) {
+        uint64_t old = p->peer;
+        psrti_coord_detach(c, p);
+        free(psrti_map_remove(&c->peers, old));
+        c->env.close(c->env.arg, old);
+    }
+    p->peer = peer->id;
+    peer->place = p;
+}
+
+void psrti_coord_unpark(place_t *p)
+{
+    if (p->parked) psrt__join__free_unpacked(p->parked, NULL);
+    p->parked = NULL;
+    p->parked_peer = 0;
+}
+
+static void taken(psrti_coord_t *c, const place_t *p, uint64_t peer)
+{
+    char text[COORD_TEXT_MAX], name[32];
+
+    snprintf(text, sizeof text, "%s is already taken by pid %u on host %s",
+             psrti_task_name(p->task, name), p->pid, p->host);
+    psrti_coord_note(c, PSRT_LOG_WARN, "refused a second %s", name);
+    psrti_coord_refuse(c, peer, PSRT_ERR_REFUSED, text);
+}
+
+/* The newcomer waits: is the older process alive (then it is refused) or does its lease run out? */
+static void park(psrti_coord_t *c, place_t *p, uint64_t peer, const Psrt__Join *join)
+{
+    if (p->parked && p->parked->nonce != join->nonce) {
+        taken(c, p, peer);
+        return;
+    }
+    psrti_coord_unpark(p);
+    size_t size = psrt__join__get_packed_size(join);
+    uint8_t *copy = malloc(size + 1);
+    if (copy) {
+        psrt__join__pack(join, copy);
+        p->parked = psrt__join__unpack(NULL, size, copy);
+        free(copy);
+    }
+    if (!p->parked) {
+        psrti_coord_refuse(c, peer, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
+        return;
+    }
+    p->parked_peer = peer;
+    p->parked_at = c->run;
+}
+
+/* A message that was under way when the old process died proves nothing: signs count from half a
+ * heartbeat after the newcomer came. */
+void psrti_coord_sign_of_life(psrti_coord_t *c, place_t *p)
+{
+    p->seen = c->run;
+    if (p->parked && c->run - p->parked_at >= c->p.heartbeat_ns / 2) {
+        taken(c, p, p->parked_peer);
+        psrti_coord_unpark(p);
+    }
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+static int set_threads(psrti_coord_t *c, place_t *p, const Psrt__Join *join, char *text,
+                       size_t size)
+{
+    uint32_t rank = PSRTI_TASK_RANK(p->task), n = (uint32_t)join->n_threads;
+    psrti_view_owner_t *threads;
+
+    if (join->n_threads == 0 || join->n_threads > PSRTI_MAX_RANKS ||
+        (c->formed && p->nthreads && n != p->nthreads)) {
+        snprintf(text, size, "server:%u has %zu threads, the job began with %u", rank,
+                 join->n_threads, p->nthreads);
+        return 0;
+    }
+    threads = calloc(n, sizeof *threads);
+    for (uint32_t i = 0; threads && i < n; i++) {
+        if (psrti_owner_from_wire(join->threads[i], &threads[i]) != PSRT_OK) {
+            snprintf(text, size, "server:%u: %s", rank, psrt_last_error());
+            free(threads);
+            return 0;
+        }
+        threads[i].server = rank;
+        threads[i].thread = i;
+    }
+    if (!threads) {
+        snprintf(text, size, "coordinator: out of memory");
+        return 0;
+    }
+    free(p->threads);
+    p->threads = threads;
+    p->nthreads = n;
+    return 1;
+}
+
+void psrti_coord_try_form(psrti_coord_t *c)
+{
+    if (c->formed || c->recovering) return;
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        if (psrti_place_at(c, i)->state != PLACE_ALIVE) return;
+    if (psrti_coord_form(c) != PSRT_OK) {
+        psrti_coord_no_memory(c);
+        return;
+    }
+    c->formed = 1;
+    psrti_coord_note(c, PSRT_LOG_INFO, "job assembled: %u workers, %u servers", c->p.workers,
+                     c->p.servers);
+    psrti_coord_publish(c);
+}
+
+static void describe_process(place_t *p, const Psrt__Join *join)
+{
+    p->pid = join->pid;
+    snprintf(p->host, sizeof p->host, "%.63s", *join->host ? join->host : "?");
+    for (char *s = p->host; *s; s++)
+        if ((unsigned char)*s <= ' ' || (unsigned char)*s == 0x7f) *s = '?';
+}
+
+/* A new process takes an empty place. */
+static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
+{
+    int server = PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER;
+    char text[COORD_TEXT_MAX], name[32];
+
+    if (server && !set_threads(c, p, join, text, sizeof text)) {
+        psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
+        return;
+    }
+    attach(c, p, peer);
+    p->incarnation = ++c->next_incarnation;
+    p->nonce = join->nonce;
+    p->seen = c->run;
+    p->returned = 1;
+    describe_process(p, join);
+    p->state = !server && c->formed ? PLACE_JOINING : PLACE_ALIVE;
+    if (server) p->term++;
+    if (server && c->formed) psrti_coord_server_reborn(c, p);
+    psrti_coord_persist(c);
+    psrti_coord_send_welcome(c, p);
+    if (!c->formed) {
+        psrti_coord_try_form(c);
+        return;
+    }
+    psrti_coord_note(c, PSRT_LOG_INFO, "%s joined again as incarnation %llu",
+                     psrti_task_name(p->task, name), (unsigned long long)p->incarnation);
+    if (server) {
+        psrti_coord_tell_failed(c);
+        psrti_coord_publish(c);
+        psrti_coord_send_holds(c, p);
+    } else {
+        psrti_coord_next_join(c);
+    }
+}
+
+/* What a task that lost its connection may have missed. */
+static void resync(psrti_coord_t *c, place_t *p, uint64_t last_view)
+{
+    psrti_coord_send_welcome(c, p);
+    if (!c->formed) return;
+    if (p->state == PLACE_ALIVE) psrti_coord_send_view(c, p, last_view);
+    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER) {
+        psrti_coord_send_holds(c, p);
+        if (p->owes_prepared) psrti_coord_send_prepare(c, p);
+    }
+}
+
+static void newcomer(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
+{
+    char text[COORD_TEXT_MAX], name[32];
+
+    if (psrti_place_live(p) && p->nonce == join->nonce) {
+        attach(c, p, peer);
+        p->returned = 1;
+        p->seen = c->run;
+        if (!c->recovering) resync(c, p, join->view);
+    } else if (psrti_place_live(p) || c->recovering) {
+        park(c, p, peer->id, join);
+    } else if (p->state == PLACE_FINISHED) {
+        snprintf(text, sizeof text, "%s has already finished", psrti_task_name(p->task, name));
+        psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
+    } else {
+        admit(c, p, peer, join);
+    }
+}
+
+void psrti_coord_admit_parked(psrti_coord_t *c, place_t *p)
+{
+    peer_t *peer = psrti_map_get(&c->peers, p->parked_peer);
+    Psrt__Join *join = p->parked;
+
+    if (!join) return;
+    p->parked = NULL;
+    p->parked_peer = 0;
+    if (peer) newcomer(c, p, peer, join);
+    psrt__join__free_unpacked(join, NULL);
+}
+
+static psrt_status_t reregister(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)
+{
+    char text[COORD_TEXT_MAX], name[32];
+
+    if (p->incarnation == join->incarnation && p->state == PLACE_FINISHED) {
+        psrti_coord_send_finish(c, peer->id, PSRT_OK, ""); /* the answer to its Leave was lost */
+        return PSRT_OK;
+    }
+    if (p->incarnation != join->incarnation || !psrti_place_live(p)) {
+        snprintf(text, sizeof text, "%s incarnation %llu was declared dead",
+                 psrti_task_name(p->task, name), (unsigned long long)join->incarnation);
+        psrti_coord_note(c, PSRT_LOG_WARN, "fenced %s incarnation %llu", name,
+                         (unsigned long long)join->incarnation);
+        psrti_coord_refuse(c, peer->id, PSRT_ERR_FENCED, text);
+        return PSRT_OK;
+    }
+    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && !set_threads(c, p, join, text, sizeof text)) {
+        psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
+        return PSRT_OK;
+    }
+    describe_process(p, join);
+    attach(c, p, peer);
+    p->returned = 1;
+    psrti_coord_sign_of_life(c, p);
+    psrt_status_t st = psrti_coord_merge(c, p, join);
+    if (st == PSRT_OK && !c->recovering) resync(c, p, join->view);
+    return st;
+}
+
+static int join_is_right(psrti_coord_t *c, const peer_t *peer, const Psrt__Join *join, char *text,
+                         size_t size)
+{
+    char name[32];
+
+    if (join->task != peer->task) {
+        snprintf(text, size, "joins as another task than it is connected as");
+        return 0;
+    }
+    psrti_task_name(join->task, name);
+    if (!psrti_coord_place(c, join->task)) {
+        snprintf(text, size, "%s is not in the job, which has %u workers and %u servers", name,
+                 c->p.workers, c->p.servers);
+        return 0;
+    }
+    if (join->workers != c->p.workers || join->servers != c->p.servers) {
+        snprintf(text, size, "%s was told of %u workers and %u servers, the job has %u and %u",
+                 name, join->workers, join->servers, c->p.workers, c->p.servers);
+        return 0;
+    }
+    return 1;
+}
+
+psrt_status_t psrti_coord_on_join(psrti_coord_t *c, peer_t *peer, const Psrt__Join *join)
+{
+    char text[COORD_TEXT_MAX];
+    place_t *p = psrti_coord_place(c, join->task);
+
+    if (c->ending) {
+        psrti_coord_send_finish(c, peer->id, c->end_status, c->end_text);
+        if (!p || (p->nonce != join->nonce && p->incarnation != join->incarnation)) return PSRT_OK;
+        attach(c, p, peer); /* and is waited for until it hangs up */
+        p->told_end = 1;
+        return PSRT_OK;
+    }
+    if (!join_is_right(c, peer, join, text, sizeof text)) {
+        psrti_coord_note(c, PSRT_LOG_WARN, "refused a task: %s", text);
+        psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
+        return PSRT_OK;
+    }
+    if (join->incarnation) return reregister(c, p, peer, join);
+    newcomer(c, p, peer, join);
+    return PSRT_OK;
+}
