@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +60,6 @@ static void on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_status_t
     } else {
         node->lost++;
         node->why = status;
-        if (node->keep) return;
         if (node->ep == ep) node->ep = NULL;
         ZMQ_OPS->ep_close(ep);
     }
@@ -227,16 +227,17 @@ size_t rss_bytes(void)
 
 /* ---- a task in another process ----------------------------------------------------------------- */
 
-static _Noreturn void child_main(const char *dial, int out, int stop)
+static _Noreturn void child_main(int listen, int in, int out)
 {
     node_t node = { 0 };
     psrt_iface_params_t params = node_params(&node, 9);
-    params.listen = dial == NULL;
+    params.listen = listen;
+    if (!listen && read(in, node.addr, sizeof(node.addr)) != sizeof(node.addr)) _exit(1);
     node_open(&node, &params);
-    if (dial) node_dial(&node, dial);
+    if (!listen) node_dial(&node, node.addr);
     if (write(out, node.addr, sizeof(node.addr)) != sizeof(node.addr)) _exit(1);
     for (;;) {
-        struct pollfd fds[] = { { .fd = stop, .events = POLLIN },
+        struct pollfd fds[] = { { .fd = in, .events = POLLIN },
                                 { .fd = ZMQ_OPS->wait_fd(node.iface), .events = POLLIN } };
         ZMQ_OPS->progress(node.iface);
         int busy = ZMQ_OPS->arm(node.iface) != PSRT_OK;
@@ -247,7 +248,12 @@ static _Noreturn void child_main(const char *dial, int out, int stop)
     _exit(node.wrong ? 1 : 0);
 }
 
-void child_start(node_child_t *child, const char *dial)
+static void read_addr(node_child_t *child)
+{
+    cr_assert_eq(read(child->from, child->addr, sizeof(child->addr)), (ssize_t)sizeof(child->addr));
+}
+
+void child_start(node_child_t *child, int listen, unsigned fds)
 {
     int up[2], down[2];
     cr_assert(pipe(up) == 0 && pipe(down) == 0);
@@ -255,20 +261,31 @@ void child_start(node_child_t *child, const char *dial)
     child->pid = fork();
     cr_assert_geq(child->pid, 0);
     if (child->pid == 0) {
+        struct rlimit limit = { fds, fds };
         close(up[0]), close(down[1]);
-        child_main(dial, up[1], down[0]);
+        if (fds && setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(1);
+        child_main(listen, down[0], up[1]);
     }
     close(up[1]), close(down[0]);
-    child->stop = down[1];
-    cr_assert_eq(read(up[0], child->addr, sizeof(child->addr)), (ssize_t)sizeof(child->addr));
-    close(up[0]);
+    child->to = down[1];
+    child->from = up[0];
+    if (listen) read_addr(child);
+}
+
+void child_dial(node_child_t *child, const char *addr)
+{
+    char text[PSRT_ADDR_MAX] = "";
+    snprintf(text, sizeof(text), "%s", addr);
+    cr_assert_eq(write(child->to, text, sizeof(text)), (ssize_t)sizeof(text));
+    read_addr(child);
 }
 
 void child_end(node_child_t *child, int signal_number)
 {
     int status;
     if (signal_number) kill(child->pid, signal_number);
-    close(child->stop);
+    close(child->to);
     cr_assert_eq(waitpid(child->pid, &status, 0), child->pid);
+    close(child->from);
     if (!signal_number) cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }

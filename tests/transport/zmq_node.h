@@ -36,13 +36,12 @@ typedef struct node {
     unsigned up, lost, writable, received, wrong; /* wrong: payload is not what seq says */
     psrt_status_t why;                            /* of the last LOST */
     uint64_t last_seq;
-    int keep; /* do not close a lost endpoint */
 } node_t;
 
 /* Parameters that work: encrypted with a fixed key, task `task`. */
 psrt_iface_params_t node_params(node_t *node, uint32_t task);
-/* A pair of tasks with these nodes: `a` listens, `b` dialled it, both are UP. */
 void node_open(node_t *node, const psrt_iface_params_t *params);
+/* `a` listens, `b` dials it; both are UP afterwards. */
 void node_open_pair(node_t *a, node_t *b, int security);
 void node_dial(node_t *node, const char *addr);
 void node_close(node_t *node);
@@ -75,15 +74,17 @@ void log_clear(void);
 size_t count_fds(void);
 size_t rss_bytes(void);
 
-/* A task in a process of its own: listens, echoes nothing, progresses until the pipe closes. */
+/* A task in a process of its own that progresses until it is ended. */
 typedef struct node_child {
     pid_t pid;
-    int stop;
-    char addr[PSRT_ADDR_MAX];
+    int to, from;
+    char addr[PSRT_ADDR_MAX]; /* if it listens */
 } node_child_t;
-/* Call it before the test opens an interface. dial: address to dial instead of listening. */
-void child_start(node_child_t *child, const char *dial);
-void child_end(node_child_t *child, int signal); /* 0: lets it end by itself */
+/* Before the test opens an interface: forking leaves libzmq's threads behind. `fds` limits the
+ * descriptors of the child, 0: as here. */
+void child_start(node_child_t *child, int listen, unsigned fds);
+void child_dial(node_child_t *child, const char *addr); /* of a child that does not listen */
+void child_end(node_child_t *child, int signal_number); /* 0: it ends by itself, without an error */
 
 extern const uint8_t node_secret[32];
 extern const uint8_t node_nonce[16];

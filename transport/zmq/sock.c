@@ -19,10 +19,11 @@
 #define KEEPALIVE_COUNT 3
 #define RETRANSMIT_MS 60000
 
-static size_t descriptors_open(void)
+/* `limit` when there is not even one left to look with; 0 when /proc is not there. */
+static size_t descriptors_open(size_t limit)
 {
     DIR *dir = opendir("/proc/self/fd");
-    if (!dir) return errno == EMFILE ? SIZE_MAX / 2 : 0;
+    if (!dir) return errno == EMFILE ? limit : 0;
     size_t count = 0;
     while (readdir(dir))
         count++;
@@ -35,7 +36,7 @@ psrt_status_t zt_descriptors(size_t need)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return PSRT_OK;
-    size_t open = descriptors_open();
+    size_t open = descriptors_open((size_t)limit.rlim_cur);
     need += DESCRIPTOR_RESERVE;
     if (open + need <= limit.rlim_cur) return PSRT_OK;
     return psrti_fail(PSRT_ERR_LIMIT,
