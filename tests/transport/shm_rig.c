@@ -45,6 +45,7 @@ static psrt_rx_t on_msg(void *arg, psrt_msg_t *msg)
     free(side->last);
     side->last = malloc(msg->len + 1);
     side->last_len = msg->len;
+    side->last_type = msg->hdr.type;
     if (msg->len > 0) memcpy(side->last, msg->data, msg->len);
     if (side->verdict != PSRT_RX_HOLD || msg->len == 0) return PSRT_RX_DONE;
     cr_assert(side->held_count < RIG_HELD);

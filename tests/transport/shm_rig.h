@@ -21,6 +21,7 @@ typedef struct side {
     int keep_lost;     /* do not close lost endpoints */
     uint8_t *last;     /* payload of the last message, a copy */
     uint64_t last_len;
+    uint8_t last_type;
     psrt_msg_t held[RIG_HELD];
     unsigned held_count;
     unsigned done; /* completions of transmissions */

@@ -165,6 +165,13 @@ static shm_rseg_t *desc_check(shm_ep_t *ep, const shm_desc_t *desc, uint8_t slot
     return NULL;
 }
 
+static void closed_by_peer(shm_ep_t *ep)
+{
+    bool closed = atomic_load(&ep->peer->closed);
+    ep->gone = true;
+    psrti_shm_ep_lose(ep, PSRT_ERR_PEER_LOST, closed ? "closed the connection" : "died");
+}
+
 static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
 {
     shm_desc_t desc;
@@ -174,7 +181,10 @@ static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
     shm_rseg_t *rseg = desc_check(ep, &desc, entry->slot);
     if (!rseg) return;
     psrti_shm_lane_skip(ep, entry);
-    if (atomic_load(&ep->peer->closed)) return; /* withdrawn */
+    if (atomic_load(&ep->peer->closed)) { /* withdrawn; what follows would come after a gap */
+        closed_by_peer(ep);
+        return;
+    }
 
     shm_hold_t *hold = hold_get(shm_iface_of(ep));
     void *copy = hold && !is_values(&msg.hdr) ? malloc(desc.len) : NULL;
@@ -257,9 +267,7 @@ unsigned psrti_shm_ep_poll(shm_ep_t *ep)
     if (ep->failed != PSRT_OK) {
         psrti_shm_ep_lose(ep, ep->failed, psrt_status_text(ep->failed));
     } else if (over) {
-        bool closed = atomic_load(&ep->peer->closed);
-        ep->gone = true;
-        psrti_shm_ep_lose(ep, PSRT_ERR_PEER_LOST, closed ? "closed the connection" : "died");
+        closed_by_peer(ep);
     } else if (psrti_shm_ep_writable(ep)) {
         ep->blocked = false;
         iface->params.on_ep(iface->super.arg, &ep->super, PSRT_EP_WRITABLE, PSRT_OK);
