@@ -34,7 +34,7 @@ typedef enum psrti_stop {
 } psrti_stop_t;
 
 /* For each start of a task: started (unless it cannot be run), ended, gone; output at any time, on
- * each stream up to and including a call with len 0, which may come after gone. From the loop only. */
+ * each stream up to and including a call with len 0, which may come after gone. All from the loop. */
 typedef struct psrti_backend_events {
     void (*started)(void *arg, const psrti_task_t *task, const char *host, int pid);
     void (*output)(void *arg, const psrti_task_t *task, int fd, const char *data, size_t len);

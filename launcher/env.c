@@ -114,7 +114,8 @@ void psrti_env_merge(psrti_env_t *env, char *const *entries)
 
 void psrti_env_clear(psrti_env_t *env)
 {
-    for (size_t i = 0; i < env->count; i++) free(env->entries[i]);
+    for (size_t i = 0; i < env->count; i++)
+        free(env->entries[i]);
     free(env->entries);
-    *env = (psrti_env_t){0};
+    *env = (psrti_env_t){ 0 };
 }

@@ -32,7 +32,7 @@ typedef struct state {
     uint64_t term_at_ns, kill_at_ns; /* UINT64_MAX: not set */
 } state_t;
 
-/* ---- the task's side --------------------------------------------------------------------------- */
+/* ---- the task's side ------------------------------------------------------------------------- */
 
 static _Noreturn void fail_start(int status_fd)
 {
@@ -64,12 +64,13 @@ static _Noreturn void exec_task(const psrti_guardian_t *g, pid_t guardian, int s
     fail_start(status_fd);
 }
 
-/* ---- the guardian's side ----------------------------------------------------------------------- */
+/* ---- the guardian's side --------------------------------------------------------------------- */
 
 static void report(const state_t *s, psrti_guardian_event_t event, int value)
 {
     psrti_guardian_msg_t msg = {
-        .event = event, .pid = (int32_t)s->task, .value = value, .time_ns = psrti_now_ns()};
+        .event = event, .pid = (int32_t)s->task, .value = value, .time_ns = psrti_now_ns()
+    };
     send(s->g->control, &msg, sizeof msg, MSG_NOSIGNAL);
 }
 
@@ -111,8 +112,9 @@ static int setup(psrti_guardian_t *g)
     if (!move_high(&g->control) || !move_high(&g->out) || !move_high(&g->err) ||
         !move_high(&g->listen_fd))
         return 0;
-    for (int fd = 0; fd <= STDERR_FILENO; fd++) dup2(null, fd);
-    int keep[] = {g->control, g->out, g->err, g->listen_fd};
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        dup2(null, fd);
+    int keep[] = { g->control, g->out, g->err, g->listen_fd };
     close_others(keep, PSRTI_COUNT(keep));
     return 1;
 }
@@ -147,8 +149,10 @@ static void reap(state_t *s)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid != s->task || s->task_ended) continue;
         s->task_ended = 1;
-        if (WIFSIGNALED(status)) report(s, PSRTI_GUARDIAN_SIGNALED, WTERMSIG(status));
-        else report(s, PSRTI_GUARDIAN_EXITED, WEXITSTATUS(status));
+        if (WIFSIGNALED(status))
+            report(s, PSRTI_GUARDIAN_SIGNALED, WTERMSIG(status));
+        else
+            report(s, PSRTI_GUARDIAN_EXITED, WEXITSTATUS(status));
         if (!s->terminating) s->term_at_ns = psrti_now_ns() + LEFTOVER_NS;
     }
     s->children = pid == 0; /* -1: ECHILD */
@@ -188,7 +192,7 @@ static int timeout_ms(const state_t *s)
     return (int)PSRTI_MIN((at - now) / PSRTI_NS_PER_MS + 1, 60000);
 }
 
-/* Until nothing of the tree is left: as its subreaper we have a child as long as it has a process. */
+/* Until nothing of the tree is left: its subreaper has a child as long as it has a process. */
 static void watch(state_t *s, int signals)
 {
     struct signalfd_siginfo ignored[8];
@@ -197,8 +201,8 @@ static void watch(state_t *s, int signals)
         if (now >= s->term_at_ns) terminate(s);
         if (now >= s->kill_at_ns) s->killing = 1;
         if (s->killing) psrti_proctree_signal(getpid(), SIGKILL, NULL, 0);
-        struct pollfd fds[] = {{.fd = signals, .events = POLLIN},
-                               {.fd = s->orphaned ? -1 : s->g->control, .events = POLLIN}};
+        struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
+                                { .fd = s->orphaned ? -1 : s->g->control, .events = POLLIN } };
         poll(fds, PSRTI_COUNT(fds), timeout_ms(s));
         if (fds[0].revents && read(signals, ignored, sizeof ignored) < 0) continue;
         if (fds[1].revents) read_control(s);
@@ -208,7 +212,7 @@ static void watch(state_t *s, int signals)
 _Noreturn void psrti_guardian_run(const psrti_guardian_t *guardian)
 {
     psrti_guardian_t g = *guardian;
-    state_t s = {.g = &g, .term_at_ns = UINT64_MAX, .kill_at_ns = UINT64_MAX};
+    state_t s = { .g = &g, .term_at_ns = UINT64_MAX, .kill_at_ns = UINT64_MAX };
     sigset_t all, child;
     /* Only SIGKILL ends a guardian; the signals that stop a job go to the launcher. */
     sigfillset(&all);

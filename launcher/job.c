@@ -21,7 +21,7 @@ static const char *const reserved[] = {
 
 const char *psrti_role_name(psrti_role_t role)
 {
-    static const char *const names[] = {"coordinator", "server", "worker"};
+    static const char *const names[] = { "coordinator", "server", "worker" };
     return names[role];
 }
 
@@ -32,7 +32,7 @@ int psrti_job_env_is_reserved(const char *name)
     return 0;
 }
 
-/* ---- plan -------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 /* The directory of psrt-launch itself, then PATH. */
 static psrt_status_t find_psrtd(char path[PATH_MAX])
@@ -68,7 +68,7 @@ static psrt_status_t find_psrtd(char path[PATH_MAX])
 static void add_task(psrti_job_t *job, psrti_role_t role, unsigned index, char *const *argv)
 {
     psrti_task_t *task = &job->tasks[job->task_count];
-    *task = (psrti_task_t){.role = role, .index = index, .id = job->task_count, .argv = argv};
+    *task = (psrti_task_t){ .role = role, .index = index, .id = job->task_count, .argv = argv };
     if (role == PSRTI_ROLE_COORDINATOR)
         snprintf(task->name, sizeof task->name, "coordinator");
     else
@@ -96,7 +96,8 @@ psrt_status_t psrti_job_plan(psrti_job_t *job)
     add_task(job, PSRTI_ROLE_COORDINATOR, 0, job->coordinator_argv);
     for (unsigned i = 0; i < job->servers; i++)
         add_task(job, PSRTI_ROLE_SERVER, i, server_argv(job));
-    for (unsigned i = 0; i < job->workers; i++) add_task(job, PSRTI_ROLE_WORKER, i, job->command);
+    for (unsigned i = 0; i < job->workers; i++)
+        add_task(job, PSRTI_ROLE_WORKER, i, job->command);
     return PSRT_OK;
 }
 
@@ -107,7 +108,7 @@ void psrti_job_release(psrti_job_t *job)
     job->tasks = NULL;
 }
 
-/* ---- environment ------------------------------------------------------------------------------- */
+/* ---- environment ----------------------------------------------------------------------------- */
 
 static void set_default(const psrti_job_t *job, psrti_env_t *own, const char *name,
                         const char *value)
@@ -149,12 +150,13 @@ void psrti_job_task_env(const psrti_job_t *job, const psrti_task_t *task, int li
 void psrti_job_full_env(const psrti_env_t *own, psrti_env_t *full)
 {
     psrti_env_merge(full, environ);
-    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++) psrti_env_unset(full, reserved[i]);
+    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
+        psrti_env_unset(full, reserved[i]);
     psrti_env_unset(full, "PSRT_LAUNCH_PSRTD");
     psrti_env_merge(full, own->entries);
 }
 
-/* ---- --dry-run --------------------------------------------------------------------------------- */
+/* ---- --dry-run ------------------------------------------------------------------------------- */
 
 static void print_quoted(const char *text)
 {
@@ -166,8 +168,10 @@ static void print_quoted(const char *text)
     }
     putchar('\'');
     for (; *text; text++) {
-        if (*text == '\'') fputs("'\\''", stdout);
-        else putchar(*text);
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*text);
     }
     putchar('\'');
 }
@@ -175,7 +179,9 @@ static void print_quoted(const char *text)
 /* By the names that such variables bear: a plan is pasted into reports. */
 static int looks_secret(const char *entry)
 {
-    static const char *const words[] = {"SECRET", "TOKEN", "PASSW", "CREDENTIAL", "_KEY", "APIKEY"};
+    static const char *const words[] = {
+        "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "_KEY", "APIKEY"
+    };
     char name[128];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
     for (size_t i = 0; i < PSRTI_COUNT(words); i++)
@@ -185,7 +191,7 @@ static int looks_secret(const char *entry)
 
 static void print_task(const psrti_job_t *job, const psrti_task_t *task)
 {
-    psrti_env_t own = {0};
+    psrti_env_t own = { 0 };
     psrti_job_task_env(job, task, task->role == PSRTI_ROLE_COORDINATOR ? 3 : -1, &own);
     printf("%s\n    role %s, index %u\n    command:", task->name, psrti_role_name(task->role),
            task->index);
@@ -197,8 +203,10 @@ static void print_task(const psrti_job_t *job, const psrti_task_t *task)
     for (size_t i = 0; i < own.count; i++) {
         const char *value = strchr(own.entries[i], '=') + 1;
         printf("        %.*s", (int)(value - own.entries[i]), own.entries[i]);
-        if (looks_secret(own.entries[i])) fputs("(hidden)", stdout);
-        else print_quoted(value);
+        if (looks_secret(own.entries[i]))
+            fputs("(hidden)", stdout);
+        else
+            print_quoted(value);
         putchar('\n');
     }
     psrti_env_clear(&own);
@@ -206,5 +214,6 @@ static void print_task(const psrti_job_t *job, const psrti_task_t *task)
 
 void psrti_job_print(const psrti_job_t *job)
 {
-    for (size_t i = 0; i < job->task_count; i++) print_task(job, &job->tasks[i]);
+    for (size_t i = 0; i < job->task_count; i++)
+        print_task(job, &job->tasks[i]);
 }

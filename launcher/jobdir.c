@@ -33,7 +33,7 @@ static int usable(const char *base)
 /* One that is too long for sockets is passed over for /tmp, and used only when /tmp cannot be. */
 static const char *choose_base(void)
 {
-    const char *candidates[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+    const char *candidates[] = { getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp" };
     const char *too_long = NULL;
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
         if (!usable(candidates[i])) continue;
@@ -43,7 +43,7 @@ static const char *choose_base(void)
     return too_long;
 }
 
-/* ---- locks and removal ------------------------------------------------------------------------- */
+/* ---- locks and removal ----------------------------------------------------------------------- */
 
 static int open_dir(const char *path)
 {
@@ -78,7 +78,7 @@ void psrti_jobdir_remove(const char *path)
  * process in an uninterruptible call cannot be killed. */
 static void kill_rest(const char *path)
 {
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
     for (int i = 0; i < KILL_PASSES && psrti_proctree_signal_job(path, SIGKILL); i++)
         nanosleep(&pause, NULL);
 }
@@ -106,13 +106,15 @@ static void remove_stale(const char *base)
         if (snprintf(path, sizeof path, "%s/%s", base, entry->d_name) >= (int)sizeof path) continue;
         int fd = open_dir(path);
         if (fd < 0) continue;
-        if (!fstat(fd, &st) && st.st_uid == geteuid()) psrti_jobdir_release(path, fd);
-        else close(fd);
+        if (!fstat(fd, &st) && st.st_uid == geteuid())
+            psrti_jobdir_release(path, fd);
+        else
+            close(fd);
     }
     if (dir) closedir(dir);
 }
 
-/* ---- creation ---------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Between mkdtemp and the lock another launcher may take the directory for a stale one. It removes
  * it under the exclusive lock, so once we hold ours the link count tells. */

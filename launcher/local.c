@@ -54,7 +54,7 @@ struct psrti_backend {
     size_t foreign_count;
 };
 
-/* ---- the life of an attempt -------------------------------------------------------------------- */
+/* ---- the life of an attempt ------------------------------------------------------------------ */
 
 static void free_when_over(attempt_t *a)
 {
@@ -91,15 +91,17 @@ static void on_linger(uv_timer_t *timer)
 static void check_linger(attempt_t *a)
 {
     if (!a->open_pipes) return;
-    if (a->gone && !a->backend->paused) uv_timer_start(&a->linger, on_linger, LINGER_MS, 0);
-    else uv_timer_stop(&a->linger);
+    if (a->gone && !a->backend->paused)
+        uv_timer_start(&a->linger, on_linger, LINGER_MS, 0);
+    else
+        uv_timer_stop(&a->linger);
 }
 
 static void report_end(attempt_t *a, psrti_end_kind_t kind, int value, uint64_t time_ns)
 {
     if (a->ended) return;
     a->ended = 1;
-    psrti_end_t end = {.kind = kind, .value = value, .time_ns = time_ns};
+    psrti_end_t end = { .kind = kind, .value = value, .time_ns = time_ns };
     a->backend->events.ended(a->backend->events.arg, a->task, &end);
 }
 
@@ -121,7 +123,8 @@ static void on_sweep(uv_timer_t *timer)
     pid_t *except = psrti_xcalloc(count, sizeof *except);
     memcpy(except, b->foreign, b->foreign_count * sizeof *except);
     count = b->foreign_count;
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
         if (!a->lost && !a->gone) except[count++] = a->guardian;
     }
@@ -129,7 +132,8 @@ static void on_sweep(uv_timer_t *timer)
     free(except);
     if (alive) return;
     uv_timer_stop(timer);
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
         if (a->lost) report_gone(a);
     }
@@ -159,9 +163,7 @@ static void on_message(attempt_t *a, const psrti_guardian_msg_t *msg)
     case PSRTI_GUARDIAN_CANNOT_RUN:
         report_end(a, PSRTI_END_CANNOT_RUN, msg->value, msg->time_ns);
         break;
-    case PSRTI_GUARDIAN_EXITED:
-        report_end(a, PSRTI_END_EXITED, msg->value, msg->time_ns);
-        break;
+    case PSRTI_GUARDIAN_EXITED: report_end(a, PSRTI_END_EXITED, msg->value, msg->time_ns); break;
     case PSRTI_GUARDIAN_SIGNALED:
         report_end(a, PSRTI_END_SIGNALED, msg->value, msg->time_ns);
         break;
@@ -192,13 +194,14 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     attempt_t *a = stream->data;
     int which = stream == (uv_stream_t *)&a->pipes[1];
-    if (n < 0) close_pipe(a, which);
+    if (n < 0)
+        close_pipe(a, which);
     else if (n > 0)
         a->backend->events.output(a->backend->events.arg, a->task, STDOUT_FILENO + which, buf->base,
                                   (size_t)n);
 }
 
-/* ---- start ------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 typedef struct fds {
     int control[2], out[2], err[2]; /* ours, the guardian's */
@@ -206,14 +209,14 @@ typedef struct fds {
 
 static void close_fds(const fds_t *fds, int side)
 {
-    const int all[] = {fds->control[side], fds->out[side], fds->err[side]};
+    const int all[] = { fds->control[side], fds->out[side], fds->err[side] };
     for (size_t i = 0; i < PSRTI_COUNT(all); i++)
         if (all[i] >= 0) close(all[i]);
 }
 
 static int open_fds(fds_t *fds)
 {
-    *fds = (fds_t){{-1, -1}, {-1, -1}, {-1, -1}};
+    *fds = (fds_t){ { -1, -1 }, { -1, -1 }, { -1, -1 } };
     if (!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds->control) &&
         !pipe2(fds->out, O_CLOEXEC) && !pipe2(fds->err, O_CLOEXEC))
         return 1;
@@ -227,7 +230,7 @@ static int open_fds(fds_t *fds)
 static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task, const fds_t *fds)
 {
     int is_coordinator = task->role == PSRTI_ROLE_COORDINATOR;
-    psrti_env_t own = {0}, env = {0};
+    psrti_env_t own = { 0 }, env = { 0 };
     psrti_job_task_env(b->job, task, is_coordinator ? PSRTI_GUARDIAN_LISTEN_FD : -1, &own);
     psrti_job_full_env(&own, &env);
     psrti_guardian_t guardian = {
@@ -261,8 +264,9 @@ static void add_attempt(psrti_backend_t *b, const psrti_task_t *task, pid_t guar
                         const fds_t *fds)
 {
     attempt_t *a = psrti_xcalloc(1, sizeof *a);
-    const int read_ends[] = {fds->out[0], fds->err[0]};
-    *a = (attempt_t){.backend = b, .task = task, .guardian = guardian, .control = fds->control[0]};
+    const int read_ends[] = { fds->out[0], fds->err[0] };
+    *a =
+        (attempt_t){ .backend = b, .task = task, .guardian = guardian, .control = fds->control[0] };
     psrti_list_push(&b->attempts, &a->node);
     uv_poll_init(b->loop, &a->watch, a->control);
     uv_poll_start(&a->watch, UV_READABLE | UV_DISCONNECT, on_control);
@@ -294,36 +298,42 @@ static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task)
     return PSRT_OK;
 }
 
-/* ---- stop, pause ------------------------------------------------------------------------------- */
+/* ---- stop, pause ----------------------------------------------------------------------------- */
 
 static void local_stop(psrti_backend_t *b, const psrti_task_t *task, psrti_stop_t how)
 {
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
         if (a->task != task || a->control < 0) continue;
         const char order = how == PSRTI_STOP_TERM ? PSRTI_GUARDIAN_TERM : PSRTI_GUARDIAN_KILL;
         /* The task dies with its guardian, and the sweep ends the rest. */
-        if (how == PSRTI_STOP_ABANDON) kill(a->guardian, SIGKILL);
-        else send(a->control, &order, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (how == PSRTI_STOP_ABANDON)
+            kill(a->guardian, SIGKILL);
+        else
+            send(a->control, &order, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
 }
 
 static void local_pause(psrti_backend_t *b, int paused)
 {
     b->paused = paused;
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
         for (int i = 0; i < 2; i++) {
             uv_stream_t *pipe = (uv_stream_t *)&a->pipes[i];
             if (uv_is_closing((uv_handle_t *)pipe)) continue;
-            if (paused) uv_read_stop(pipe);
-            else uv_read_start(pipe, on_alloc, on_read);
+            if (paused)
+                uv_read_stop(pipe);
+            else
+                uv_read_start(pipe, on_alloc, on_read);
         }
         check_linger(a);
     }
 }
 
-/* ---- open, close ------------------------------------------------------------------------------- */
+/* ---- open, close ----------------------------------------------------------------------------- */
 
 /* The guardians, and orphans that a killed one left. Their connections tell what happened. */
 static void on_child(uv_signal_t *handle, int sig)
@@ -347,16 +357,15 @@ static void remember_inherited(psrti_inherited_t *inherited)
 /* Three descriptors a task; tasks get the old limit back. */
 static void raise_file_limit(const struct rlimit *old)
 {
-    struct rlimit files = {.rlim_cur = old->rlim_max, .rlim_max = old->rlim_max};
+    struct rlimit files = { .rlim_cur = old->rlim_max, .rlim_max = old->rlim_max };
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* The port is bound here and the socket handed to the coordinator, and to each restart of it: a port
- * that is only chosen here could be lost before the coordinator binds it. */
+/* The port is bound here, and the socket handed to the coordinator and to each restart of it: a
+ * port that is only chosen here could be lost before the coordinator binds it. */
 static psrt_status_t listen_for_coordinator(psrti_backend_t *b, psrti_job_t *job)
 {
-    struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof addr;
     b->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (b->listen_fd < 0 || bind(b->listen_fd, (struct sockaddr *)&addr, len) ||
@@ -415,7 +424,8 @@ static void local_close(psrti_backend_t *b)
 {
     int all_gone = 1;
     b->closing = 1;
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
         all_gone &= a->gone;
         close_attempt(a);

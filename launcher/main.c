@@ -26,7 +26,8 @@ static int report(psrt_status_t st)
 static int fill_standard_fds(void)
 {
     int fd;
-    do fd = open("/dev/null", O_RDWR);
+    do
+        fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd < 0) return 0;
     close(fd);
@@ -43,15 +44,17 @@ static int dry_run(psrti_job_t *job)
 
 int main(int argc, char **argv)
 {
-    psrti_job_t job = {0};
+    psrti_job_t job = { 0 };
     int done, code = 0;
     if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
     argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
     psrt_status_t st = psrti_options_parse(argc, argv, &job, &done);
     if (!st && !done) st = psrti_job_plan(&job);
     if (!st && !done) {
-        if (job.dry_run) code = dry_run(&job);
-        else st = psrti_supervise(&job, &psrti_backend_local, &code);
+        if (job.dry_run)
+            code = dry_run(&job);
+        else
+            st = psrti_supervise(&job, &psrti_backend_local, &code);
     }
     if (st) code = report(st);
     psrti_job_release(&job);

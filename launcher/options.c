@@ -35,47 +35,50 @@ static const struct flag {
     const char *arg; /* NULL: takes none */
     const char *doc;
 } flags[] = {
-    {"workers", 'w', "N", "number of workers, each runs CMD; default 1"},
-    {"servers", 's', "N", "number of servers; 0 for a job without; default 1"},
-    {"server-command", OPT_SERVER_COMMAND, "same|CMD",
-     "what servers run: the workers' command (same), or a\n"
-     "command line for /bin/sh; default: psrtd"},
-    {"env", 'x', "NAME[=V]",
-     "set NAME for all tasks, or pass on its present value;\nmay be repeated"},
-    {"log-dir", OPT_LOG_DIR, "DIR",
-     "also write each task's output, unchanged, to\nDIR/ROLE-INDEX.ATTEMPT.stdout and .stderr"},
-    {"timeout", OPT_TIMEOUT, "T", "stop the job when it runs for longer (exit code 124)"},
-    {"start-timeout", OPT_START_TIMEOUT, "T",
-     "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)"},
-    {"grace", OPT_GRACE, "T",
-     "time between asking tasks to end (SIGTERM) and killing\nthem (SIGKILL); default 5s"},
-    {"security", OPT_SECURITY, "encrypted|off", "PSRT_SECURITY of the tasks"},
-    {"transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq"},
-    {"dry-run", OPT_DRY_RUN, NULL, "print role, index, command and environment of each task"},
-    {"quiet", OPT_QUIET, NULL, "print no notes of the launcher but errors"},
-    {"no-prefix", OPT_NO_PREFIX, NULL, "no [worker:1] in front of the lines"},
-    {"help", 'h', NULL, "print this"},
-    {"version", OPT_VERSION, NULL, "print the version"},
+    { "workers", 'w', "N", "number of workers, each runs CMD; default 1" },
+    { "servers", 's', "N", "number of servers; 0 for a job without; default 1" },
+    { "server-command", OPT_SERVER_COMMAND, "same|CMD",
+      "what servers run: the workers' command (same), or a\n"
+      "command line for /bin/sh; default: psrtd" },
+    { "env", 'x', "NAME[=V]",
+      "set NAME for all tasks, or pass on its present value;\nmay be repeated" },
+    { "log-dir", OPT_LOG_DIR, "DIR",
+      "also write each task's output, unchanged, to\nDIR/ROLE-INDEX.ATTEMPT.stdout and .stderr" },
+    { "timeout", OPT_TIMEOUT, "T", "stop the job when it runs for longer (exit code 124)" },
+    { "start-timeout", OPT_START_TIMEOUT, "T",
+      "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)" },
+    { "grace", OPT_GRACE, "T",
+      "time between asking tasks to end (SIGTERM) and killing\nthem (SIGKILL); default 5s" },
+    { "security", OPT_SECURITY, "encrypted|off", "PSRT_SECURITY of the tasks" },
+    { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
+    { "dry-run", OPT_DRY_RUN, NULL, "print role, index, command and environment of each task" },
+    { "quiet", OPT_QUIET, NULL, "print no notes of the launcher but errors" },
+    { "no-prefix", OPT_NO_PREFIX, NULL, "no [worker:1] in front of the lines" },
+    { "help", 'h', NULL, "print this" },
+    { "version", OPT_VERSION, NULL, "print the version" },
 };
 
 static void print_help(void)
 {
-    fputs("NAME\n"
-          "    psrt-launch - start, supervise and end the tasks of a job on this machine\n\n"
-          "SYNOPSIS\n"
-          "    psrt-launch [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n\n"
-          "DESCRIPTION\n"
-          "    Workers run CMD, servers and the coordinator run psrtd, found beside psrt-launch or\n"
-          "    in PATH. Tasks learn who they are from PSRT_* variables; workers also get RANK,\n"
-          "    LOCAL_RANK and WORLD_SIZE. Lines of output carry the name of their task. The first\n"
-          "    failure ends the job. No process and no file of a job outlives it.\n\n"
-          "OPTIONS\n",
-          stdout);
+    fputs(
+        "NAME\n"
+        "    psrt-launch - start, supervise and end the tasks of a job on this machine\n\n"
+        "SYNOPSIS\n"
+        "    psrt-launch [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n\n"
+        "DESCRIPTION\n"
+        "    Workers run CMD, servers and the coordinator run psrtd, found beside psrt-launch or\n"
+        "    in PATH. Tasks learn who they are from PSRT_* variables; workers also get RANK,\n"
+        "    LOCAL_RANK and WORLD_SIZE. Lines of output carry the name of their task. The first\n"
+        "    failure ends the job. No process and no file of a job outlives it.\n\n"
+        "OPTIONS\n",
+        stdout);
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++) {
         const struct flag *f = &flags[i];
         char head[64];
-        if (f->id < 256) snprintf(head, sizeof head, "-%c, --%s", f->id, f->name);
-        else snprintf(head, sizeof head, "    --%s", f->name);
+        if (f->id < 256)
+            snprintf(head, sizeof head, "-%c, --%s", f->id, f->name);
+        else
+            snprintf(head, sizeof head, "    --%s", f->name);
         printf("    %s%s%s\n", head, f->arg ? " " : "", f->arg ? f->arg : "");
         for (const char *doc = f->doc; *doc;) {
             int n = (int)strcspn(doc, "\n");
@@ -108,11 +111,12 @@ static void print_help(void)
 static psrt_status_t unknown_flag(const char *word)
 {
     const char *names[PSRTI_COUNT(flags)];
-    for (size_t i = 0; i < PSRTI_COUNT(flags); i++) names[i] = flags[i].name;
+    for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
+        names[i] = flags[i].name;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    const char *near = strncmp(name, "--", 2) ? NULL
-                                               : psrti_nearest(name + 2, names, PSRTI_COUNT(names));
+    const char *near =
+        strncmp(name, "--", 2) ? NULL : psrti_nearest(name + 2, names, PSRTI_COUNT(names));
     return psrti_fail(PSRT_ERR_INVALID, "unknown option %s%s%s%s", name,
                       near ? "; did you mean --" : "", near ? near : "", near ? "?" : "");
 }
@@ -198,15 +202,15 @@ static psrt_status_t bad_flag(int what, int id, const char *word)
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
         if (id && flags[i].id == id)
             return psrti_fail(PSRT_ERR_INVALID, "option --%s takes no argument", flags[i].name);
-    char letter[3] = {'-', (char)id, '\0'};
+    char letter[3] = { '-', (char)id, '\0' };
     return unknown_flag(id > 0 && id < 256 ? letter : word);
 }
 
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p)
 {
-    struct option longs[PSRTI_COUNT(flags) + 1] = {{0}};
+    struct option longs[PSRTI_COUNT(flags) + 1] = { { 0 } };
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
-        longs[i] = (struct option){flags[i].name, flags[i].arg != NULL, NULL, flags[i].id};
+        longs[i] = (struct option){ flags[i].name, flags[i].arg != NULL, NULL, flags[i].id };
     job->workers = job->servers = 1;
     job->grace_ns = GRACE_DEFAULT;
     *done_p = 1;
@@ -219,7 +223,8 @@ psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *
         if (st) return st;
     }
     if (!argv[optind] || !*argv[optind])
-        return psrti_fail(PSRT_ERR_INVALID, "no command given; psrt-launch [options] -- CMD [ARGS]");
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "no command given; psrt-launch [options] -- CMD [ARGS]");
     job->command = argv + optind;
     *done_p = 0;
     return PSRT_OK;

@@ -14,8 +14,8 @@
 #include "launcher/sink.h"
 
 #define TICK_MS 50
-/* How long an unfinished line is held. Lines in files are to stay whole, a person at a terminal is to
- * see the prompt. */
+/* How long an unfinished line is held. Lines in files are to stay whole, a person at a terminal is
+ * to see the prompt. */
 #define HOLD_TERMINAL_MS 100
 #define HOLD_MS 2000
 /* Longer lines are passed on in pieces. */
@@ -51,7 +51,7 @@ struct psrti_output {
     int paused, finishing;
 };
 
-/* ---- lines to targets -------------------------------------------------------------------------- */
+/* ---- lines to targets ------------------------------------------------------------------------ */
 
 static void put(target_t *target, const char *data, size_t len)
 {
@@ -101,7 +101,7 @@ static void pass_redraw(psrti_stream_t *stream, const char *data, size_t len)
     }
 }
 
-/* ---- bytes to lines ---------------------------------------------------------------------------- */
+/* ---- bytes to lines -------------------------------------------------------------------------- */
 
 static void drop_held(psrti_stream_t *stream, size_t len)
 {
@@ -132,8 +132,10 @@ static void pass_complete(psrti_stream_t *stream, size_t from)
 static void pass_held(psrti_stream_t *stream)
 {
     size_t len = stream->held_len;
-    if (len && stream->held[len - 1] == '\r') pass_redraw(stream, stream->held, len - 1);
-    else if (len) pass_part(stream, stream->held, len);
+    if (len && stream->held[len - 1] == '\r')
+        pass_redraw(stream, stream->held, len - 1);
+    else if (len)
+        pass_part(stream, stream->held, len);
     stream->held_len = 0;
 }
 
@@ -142,7 +144,8 @@ static void tick(uv_timer_t *timer)
     psrti_output_t *output = timer->data;
     uint64_t now = uv_now(output->params.loop);
     int holding = 0;
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &output->streams) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &output->streams)
+    {
         psrti_stream_t *stream = PSRTI_LIST_ENTRY(it, psrti_stream_t, node);
         uint64_t hold = stream->target->is_terminal ? HOLD_TERMINAL_MS : HOLD_MS;
         if (stream->held_len && now - stream->held_since >= hold) pass_held(stream);
@@ -192,7 +195,7 @@ void psrti_stream_close(psrti_stream_t *stream)
     free(stream);
 }
 
-/* ---- the launcher's side ----------------------------------------------------------------------- */
+/* ---- the launcher's side --------------------------------------------------------------------- */
 
 static char *make_prefix(const target_t *target, const char *name, size_t hue)
 {
@@ -209,8 +212,8 @@ psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *
     psrti_stream_t *stream = psrti_xcalloc(1, sizeof *stream);
     stream->output = output;
     stream->target = fd == STDERR_FILENO ? output->err : &output->targets[0];
-    stream->prefix = output->params.no_prefix ? psrti_xstrdup("")
-                                              : make_prefix(stream->target, name, hue);
+    stream->prefix =
+        output->params.no_prefix ? psrti_xstrdup("") : make_prefix(stream->target, name, hue);
     psrti_list_push(&output->streams, &stream->node);
     return stream;
 }
@@ -292,8 +295,8 @@ static psrt_status_t open_target(psrti_output_t *output, int fd)
     const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
     target->fd = fd;
     target->is_terminal = isatty(fd);
-    target->colour = target->is_terminal && !(no_colour && *no_colour) && term &&
-                     strcmp(term, "dumb") != 0;
+    target->colour =
+        target->is_terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb") != 0;
     target->sink = psrti_sink_open(fd, wake_loop, output);
     if (!target->sink) return psrti_fail(PSRT_ERR_LIMIT, "output: cannot start a thread");
     output->target_count++;
@@ -335,6 +338,7 @@ void psrti_output_close(psrti_output_t *output)
 
 void psrti_output_release(psrti_output_t *output)
 {
-    for (size_t i = 0; i < output->target_count; i++) psrti_sink_close(output->targets[i].sink);
+    for (size_t i = 0; i < output->target_count; i++)
+        psrti_sink_close(output->targets[i].sink);
     free(output);
 }

@@ -21,8 +21,8 @@ typedef struct psrti_stream psrti_stream_t;
 typedef struct psrti_output_params {
     uv_loop_t *loop;
     int no_prefix;
-    /* The readers of the standard streams are behind: tasks' output is not to be read until the call
-     * with 0. */
+    /* The readers of the standard streams are behind: tasks' output is not to be read until the
+     * call with 0. */
     void (*pause)(void *arg, int paused);
     /* After psrti_output_finish: everything is written. */
     void (*drained)(void *arg);

@@ -46,7 +46,7 @@ static int read_stat(pid_t pid, proc_t *out)
     read_proc(pid, "stat", buf, sizeof buf);
     const char *tail = strrchr(buf, ')');
     if (!tail || sscanf(tail + 1, " %c %d", &state, &parent) != 2) return 0;
-    *out = (proc_t){.pid = pid, .parent = parent, .zombie = state == 'Z' || state == 'X'};
+    *out = (proc_t){ .pid = pid, .parent = parent, .zombie = state == 'Z' || state == 'X' };
     return 1;
 }
 
@@ -64,7 +64,7 @@ static int by_pid(const void *a, const void *b)
 
 static proc_table_t snapshot(void)
 {
-    proc_table_t table = {0};
+    proc_table_t table = { 0 };
     size_t capacity = 0;
     DIR *proc = opendir("/proc");
     for (pid_t pid; proc && (pid = next_pid(proc));) {
@@ -89,7 +89,7 @@ static int contains(const pid_t *pids, size_t count, pid_t pid)
 static int parent_inside(const proc_table_t *table, const proc_t *proc, pid_t root)
 {
     if (proc->parent == root) return 1;
-    const proc_t key = {.pid = proc->parent};
+    const proc_t key = { .pid = proc->parent };
     const proc_t *parent = bsearch(&key, table->procs, table->count, sizeof key, by_pid);
     return parent && parent->inside;
 }

@@ -35,7 +35,7 @@ static int write_all(int fd, const char *data, size_t len)
             data += n;
             len -= (size_t)n;
         } else if (errno == EAGAIN) {
-            struct pollfd ready = {.fd = fd, .events = POLLOUT};
+            struct pollfd ready = { .fd = fd, .events = POLLOUT };
             poll(&ready, 1, -1);
         } else if (errno != EINTR) {
             return errno;
@@ -47,10 +47,11 @@ static int write_all(int fd, const char *data, size_t len)
 static void run(void *arg)
 {
     psrti_sink_t *sink = arg;
-    chunk_t mine = {0};
+    chunk_t mine = { 0 };
     uv_mutex_lock(&sink->lock);
     for (;;) {
-        while (!sink->pending.len && !sink->closing) uv_cond_wait(&sink->filled, &sink->lock);
+        while (!sink->pending.len && !sink->closing)
+            uv_cond_wait(&sink->filled, &sink->lock);
         if (!sink->pending.len) break;
         chunk_t empty = mine;
         mine = sink->pending;

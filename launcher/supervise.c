@@ -79,12 +79,9 @@ typedef struct supervisor {
 
 static double seconds(uint64_t ns) { return (double)ns / PSRTI_NS_PER_S; }
 
-static uint64_t ns_to_ms(uint64_t ns)
-{
-    return ns / PSRTI_NS_PER_MS + (ns % PSRTI_NS_PER_MS != 0);
-}
+static uint64_t ns_to_ms(uint64_t ns) { return ns / PSRTI_NS_PER_MS + (ns % PSRTI_NS_PER_MS != 0); }
 
-/* ---- what happened to the tasks ---------------------------------------------------------------- */
+/* ---- what happened to the tasks -------------------------------------------------------------- */
 
 static void describe(const task_state_t *t, char *buf, size_t size)
 {
@@ -106,7 +103,7 @@ static int workers_ended(const supervisor_t *s)
     return 1;
 }
 
-/* ---- stopping ---------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 static void stop_tasks(supervisor_t *s, int workers, int others, psrti_stop_t how)
 {
@@ -114,14 +111,17 @@ static void stop_tasks(supervisor_t *s, int workers, int others, psrti_stop_t ho
         task_state_t *t = &s->tasks[i];
         int is_worker = t->task->role == PSRTI_ROLE_WORKER;
         if (!(is_worker ? workers : others)) continue;
-        if (t->phase == PHASE_WAITING) t->phase = PHASE_GONE;
-        else if (t->phase != PHASE_GONE) s->ops->stop(s->backend, t->task, how);
+        if (t->phase == PHASE_WAITING)
+            t->phase = PHASE_GONE;
+        else if (t->phase != PHASE_GONE)
+            s->ops->stop(s->backend, t->task, how);
     }
 }
 
 /* "a, b, c and 4 more", of the tasks that `pick` chooses; their number. */
-static size_t list_names(const supervisor_t *s, int (*pick)(const supervisor_t *, const task_state_t *),
-                         char *buf, size_t size)
+static size_t list_names(const supervisor_t *s,
+                         int (*pick)(const supervisor_t *, const task_state_t *), char *buf,
+                         size_t size)
 {
     size_t count = 0, pos = 0;
     *buf = '\0';
@@ -192,8 +192,10 @@ static void begin_stop(supervisor_t *s, cause_t cause)
     int all = cause == CAUSE_TASK || cause == CAUSE_ERROR || workers_ended(s);
     uint64_t grace_ms = ns_to_ms(s->job->grace_ns);
     stop_tasks(s, 1, all, PSRTI_STOP_TERM);
-    if (all) set_step(s, STEP_KILL, grace_ms);
-    else set_step(s, STEP_ASK, grace_ms / 2);
+    if (all)
+        set_step(s, STEP_KILL, grace_ms);
+    else
+        set_step(s, STEP_ASK, grace_ms / 2);
     finish_when_over(s);
 }
 
@@ -225,7 +227,7 @@ static void on_signal(uv_signal_t *handle, int sig)
 
 static void on_timeout(uv_timer_t *timer) { begin_stop(timer->data, CAUSE_TIMEOUT); }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static task_state_t *first_failure(supervisor_t *s)
 {
@@ -254,37 +256,38 @@ static void note_others(supervisor_t *s, const task_state_t *first)
         psrti_output_note(s->output, "ended by the launcher: %s", names);
 }
 
+/* Never NULL when the cause is a task. */
+static const task_state_t *culprit(supervisor_t *s)
+{
+    return s->cause == CAUSE_TASK ? first_failure(s) : NULL;
+}
+
 /* The last line says which task ended the job and why. */
 static void note_cause(supervisor_t *s)
 {
     char text[PSRTI_ERROR_MAX];
-    const task_state_t *first = s->cause == CAUSE_TASK ? first_failure(s) : NULL;
+    const task_state_t *first = culprit(s);
     double after = seconds(s->stop_ns - s->start_ns);
     if (!s->job->quiet && s->cause) note_others(s, first);
-    switch (s->cause) {
-    case CAUSE_NONE: break;
-    case CAUSE_TASK:
+    if (first) {
         describe(first, text, sizeof text);
         psrti_output_note(s->output, "%s; the job was stopped", text);
-        break;
-    case CAUSE_SIGNAL:
+    } else if (s->cause == CAUSE_SIGNAL) {
         psrti_output_note(s->output, "the job was stopped by SIG%s after %.1f s",
                           sigabbrev_np(s->stop_signal), after);
-        break;
-    case CAUSE_TIMEOUT:
+    } else if (s->cause == CAUSE_TIMEOUT) {
         psrti_output_note(s->output, "the job was stopped by its --timeout after %.1f s", after);
-        break;
-    case CAUSE_ERROR:
+    } else if (s->cause == CAUSE_ERROR) {
         psrti_output_note(s->output, "%s; the job was stopped", s->error);
-        break;
     }
 }
 
 static int exit_code(supervisor_t *s)
 {
+    const task_state_t *first = culprit(s);
+    if (first) return psrti_end_code(&first->end);
     switch (s->cause) {
     case CAUSE_NONE: return 0;
-    case CAUSE_TASK: return psrti_end_code(&first_failure(s)->end);
     case CAUSE_SIGNAL: return PSRTI_EXIT_SIGNAL + s->stop_signal;
     case CAUSE_TIMEOUT: return PSRTI_EXIT_TIMEOUT;
     default: return PSRTI_EXIT_INTERNAL;
@@ -303,8 +306,10 @@ static void finish_when_over(supervisor_t *s)
     if (s->finished || !gone) return;
     /* Whoever stopped the job does not wait long for a reader that reads no more. */
     uint64_t patience_ms = s->signal_count > 1 ? 0 : ns_to_ms(s->job->grace_ns);
-    if (s->cause != CAUSE_SIGNAL) uv_timer_stop(&s->deadline);
-    else if (s->step != STEP_GIVE_UP) set_step(s, STEP_GIVE_UP, patience_ms + OUTPUT_MS);
+    if (s->cause != CAUSE_SIGNAL)
+        uv_timer_stop(&s->deadline);
+    else if (s->step != STEP_GIVE_UP)
+        set_step(s, STEP_GIVE_UP, patience_ms + OUTPUT_MS);
     if (!over) return;
     s->finished = 1;
     uv_timer_stop(&s->timeout);
@@ -331,11 +336,12 @@ static void close_all(supervisor_t *s)
     uv_close((uv_handle_t *)&s->restart, NULL);
     s->ops->close(s->backend);
     for (size_t i = 0; i < s->count; i++)
-        for (int k = 0; k < 2; k++) psrti_stream_close(s->tasks[i].streams[k]);
+        for (int k = 0; k < 2; k++)
+            psrti_stream_close(s->tasks[i].streams[k]);
     psrti_output_close(s->output);
 }
 
-/* ---- the course of the job --------------------------------------------------------------------- */
+/* ---- the course of the job ------------------------------------------------------------------- */
 
 static psrt_status_t start_task(supervisor_t *s, task_state_t *t)
 {
@@ -416,10 +422,11 @@ static void on_ended(void *arg, const psrti_task_t *task, const psrti_end_t *end
         /* The rest of a graceful stop waited for the workers. */
         if (s->step == STEP_ASK && workers_ended(s)) set_step(s, STEP_ASK, 0);
     } else if (s->draining) {
-        if (psrti_end_failed(end) && s->step == STEP_ASK) note_end(s, t, "all workers had ended before");
+        if (psrti_end_failed(end) && s->step == STEP_ASK)
+            note_end(s, t, "all workers had ended before");
     } else if (may_restart(s, t)) {
         note_end(s, t, "it is restarted");
-        t->end = (psrti_end_t){0}; /* does not count */
+        t->end = (psrti_end_t){ 0 }; /* does not count */
         t->restart = 1;
     } else if (psrti_end_failed(end)) {
         begin_stop(s, CAUSE_TASK);
@@ -431,8 +438,10 @@ static void on_ended(void *arg, const psrti_task_t *task, const psrti_end_t *end
 /* Nothing of a start is left but perhaps output. */
 static void check_over(supervisor_t *s, task_state_t *t)
 {
-    if (t->restart && is_over(t) && !s->cause && !s->draining) restart_later(s, t);
-    else finish_when_over(s);
+    if (t->restart && is_over(t) && !s->cause && !s->draining)
+        restart_later(s, t);
+    else
+        finish_when_over(s);
 }
 
 static void on_gone(void *arg, const psrti_task_t *task)
@@ -467,11 +476,11 @@ static void on_pause(void *arg, int paused)
     s->ops->pause(s->backend, paused);
 }
 
-/* ---- set up ------------------------------------------------------------------------------------ */
+/* ---- set up ---------------------------------------------------------------------------------- */
 
 static void watch_signals(supervisor_t *s)
 {
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int stops[] = { SIGINT, SIGTERM, SIGHUP };
     signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < PSRTI_COUNT(s->signals); i++) {
         struct sigaction action;
@@ -485,7 +494,7 @@ static void watch_signals(supervisor_t *s)
 
 static void init_timers(supervisor_t *s)
 {
-    uv_timer_t *timers[] = {&s->timeout, &s->deadline, &s->restart};
+    uv_timer_t *timers[] = { &s->timeout, &s->deadline, &s->restart };
     for (size_t i = 0; i < PSRTI_COUNT(timers); i++) {
         uv_timer_init(&s->loop, timers[i]);
         timers[i]->data = s;
@@ -502,16 +511,14 @@ static void start_all(supervisor_t *s)
 
 static psrt_status_t open_all(supervisor_t *s)
 {
-    const psrti_backend_events_t events = {.started = on_started,
-                                           .output = on_output,
-                                           .ended = on_ended,
-                                           .gone = on_gone,
-                                           .arg = s};
-    const psrti_output_params_t params = {.loop = &s->loop,
-                                          .no_prefix = s->job->no_prefix,
-                                          .pause = on_pause,
-                                          .drained = on_drained,
-                                          .arg = s};
+    const psrti_backend_events_t events = {
+        .started = on_started, .output = on_output, .ended = on_ended, .gone = on_gone, .arg = s
+    };
+    const psrti_output_params_t params = { .loop = &s->loop,
+                                           .no_prefix = s->job->no_prefix,
+                                           .pause = on_pause,
+                                           .drained = on_drained,
+                                           .arg = s };
     psrt_status_t st = psrti_tasklog_make_dir(s->job->log_dir);
     if (st) return st;
     if (uv_loop_init(&s->loop))
@@ -533,7 +540,7 @@ err_loop:
 psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops, int *exit_code_p)
 {
     supervisor_t *s = psrti_xcalloc(1, sizeof *s);
-    *s = (supervisor_t){.job = job, .ops = ops, .count = job->task_count, .stop_ns = UINT64_MAX};
+    *s = (supervisor_t){ .job = job, .ops = ops, .count = job->task_count, .stop_ns = UINT64_MAX };
     psrt_status_t st = open_all(s);
     if (st) {
         free(s);

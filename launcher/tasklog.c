@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-static const char *const stream_names[] = {"stdout", "stderr"};
+static const char *const stream_names[] = { "stdout", "stderr" };
 
 psrt_status_t psrti_tasklog_make_dir(const char *dir)
 {

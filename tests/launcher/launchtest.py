@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts psrt-launch in a surrounding of its own and finds out what it leaves behind."""
+
 import os
 import pathlib
 import select
@@ -51,8 +52,11 @@ class LaunchTest(unittest.TestCase):
         self.tmp = self.root / "t"
         self.tmp.mkdir()
         self.mark = "LAUNCHTEST_MARK=" + uuid.uuid4().hex
-        self.env = {k: v for k, v in os.environ.items()
-                    if not k.startswith(("PSRT_", "OMP_", "OPENBLAS_", "XDG_", "PYTHON"))}
+        self.env = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("PSRT_", "OMP_", "OPENBLAS_", "XDG_", "PYTHON"))
+        }
         name, value = self.mark.split("=")
         self.env.update({name: value, "TMPDIR": str(self.tmp), "PSRT_LAUNCH_PSRTD": FAKE_PSRTD})
         self.started = []
@@ -76,8 +80,9 @@ class LaunchTest(unittest.TestCase):
     def start(self, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs):
         env = {**self.env, **kwargs.pop("env", {})}
         command = [*kwargs.pop("before", []), LAUNCHER, *args]
-        proc = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout,
-                                stderr=stderr, **kwargs)
+        proc = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, **kwargs
+        )
         self.started.append(proc)
         return proc
 
@@ -91,8 +96,20 @@ class LaunchTest(unittest.TestCase):
 
     def shell(self, script, *flags, **kwargs):
         """Two workers run the script; what does not leave by itself is ended soon."""
-        return self.launch("-w", "2", "-s", "1", "--grace", "300ms", *flags, "--", "/bin/sh", "-c",
-                           script, **kwargs)
+        return self.launch(
+            "-w",
+            "2",
+            "-s",
+            "1",
+            "--grace",
+            "300ms",
+            *flags,
+            "--",
+            "/bin/sh",
+            "-c",
+            script,
+            **kwargs,
+        )
 
     def read_until(self, proc, text, count=1, stream=None):
         """Reads the launcher's stdout until `text` was seen `count` times."""
@@ -127,6 +144,7 @@ class LaunchTest(unittest.TestCase):
     def assert_nothing_left(self, at_once=False):
         def clean():
             return not self.marked() and not os.listdir(self.tmp)
+
         if not at_once:
             self.wait_for(clean, lambda: f"left: {self.describe_left()}")
         self.assertTrue(clean(), f"left: {self.describe_left()}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing survives, whatever is killed with -9."""
+
 import os
 import signal
 import time
@@ -7,8 +8,7 @@ import time
 from launchtest import PATIENT, STUBBORN, LaunchTest, main, parent, process_environ
 
 # A grandchild in a session of its own, adopted by the guardian, without the job in its environment.
-ESCAPE = ("env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & "
-          "setsid sleep 1000 & ")
+ESCAPE = "env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & " "setsid sleep 1000 & "
 
 
 class Kills(LaunchTest):
@@ -121,10 +121,23 @@ class Kills(LaunchTest):
     def test_children_of_the_shell_before(self):
         # `exec psrt-launch` has the background jobs of the shell as children: not ours to end.
         flag = self.root / "alive"
-        script = (f'(trap "touch {flag}; exit" USR1; while :; do sleep 0.05; done) & echo "pid $!"; '
-                  'exec "$@"')
-        proc = self.start("-w", "1", "-s", "0", "--grace",
-                          "300ms", "--", "/bin/sh", "-c", PATIENT, before=["/bin/sh", "-c", script, "sh"])
+        script = (
+            f'(trap "touch {flag}; exit" USR1; while :; do sleep 0.05; done) & echo "pid $!"; '
+            'exec "$@"'
+        )
+        proc = self.start(
+            "-w",
+            "1",
+            "-s",
+            "0",
+            "--grace",
+            "300ms",
+            "--",
+            "/bin/sh",
+            "-c",
+            PATIENT,
+            before=["/bin/sh", "-c", script, "sh"],
+        )
         head = self.read_until(proc, "ready")
         bystander = int(head.split()[1])
         self.kill(self.guardian_of("worker", 0))
