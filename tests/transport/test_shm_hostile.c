@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <psrt/psrt.h>
@@ -244,6 +246,34 @@ Test(shm_hostile, foreign_job, .timeout = 120)
     cr_assert_eq(rig.b.up, 1);
     cr_assert_eq(rig.warnings, 2, "one line at each side, not %u", rig.warnings);
     side_close(&stranger);
+    rig_check_traffic();
+    rig_close();
+}
+
+/* Even where the modes of directory and socket were opened by mistake. */
+Test(shm_hostile, another_user, .timeout = 120)
+{
+    char path[600];
+    int result = 0;
+    if (geteuid() != 0) return; /* only root can become another user */
+    rig_open();
+    rig_connect();
+    snprintf(path, sizeof path, "%s/%s", rig.dir, ((shm_iface_t *)rig.b.iface)->name);
+    cr_assert(chmod(rig.dir, 0755) == 0 && chmod(path, 0666) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        shm_hello_t hello = good_hello();
+        if (setresuid(65534, 65534, 65534) != 0) _exit(9);
+        int sock = raw_connect();
+        raw_send(sock, &hello, sizeof hello, -1);
+        struct pollfd end = { .fd = sock, .events = POLLIN };
+        _exit(poll(&end, 1, 60000) == 1 && closed(sock) ? 0 : 1);
+    }
+    RIG_UNTIL(waitpid(pid, &result, WNOHANG) == pid);
+    cr_assert_eq(result, 0, "%x", result);
+    cr_assert_eq(rig.warnings, 1);
+    cr_assert(strstr(rig.warning, "65534"), "%s", rig.warning);
+    cr_assert_eq(rig.b.up, 1);
     rig_check_traffic();
     rig_close();
 }

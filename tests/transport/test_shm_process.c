@@ -2,6 +2,7 @@
 /* Processes that die, descriptors and directories that run out of room. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -318,6 +319,24 @@ Test(shm_process, directories, .timeout = 120)
     psrt_ep_t *ep = NULL;
     cr_assert_eq(shm->reachable(rig.a.iface, addr), 0);
     cr_assert_eq(shm->ep_open(rig.a.iface, addr, &ep), PSRT_ERR_UNREACHABLE);
+    rig_close();
+}
+
+/* User ids, process ids and descriptors mean other things in another user namespace: not reachable,
+ * so that another transport is chosen before the first large message, not after it failed. */
+Test(shm_process, user_namespace, .timeout = 120)
+{
+    int result = 0;
+    rig_open();
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWUSER) != 0) _exit(7); /* not allowed here, or threads of a sanitizer */
+        side_t inside;
+        if (side_open(&inside, rig.dir, rig.nonce, 0) != PSRT_OK) _exit(0); /* says so at once */
+        _exit(shm->reachable(inside.iface, rig.b.addr) ? 1 : 0);
+    }
+    cr_assert_eq(waitpid(pid, &result, 0), pid);
+    cr_assert(WIFEXITED(result) && (WEXITSTATUS(result) == 0 || WEXITSTATUS(result) == 7));
     rig_close();
 }
 
