@@ -224,27 +224,27 @@ Test(frame, foreign_traffic_is_rejected)
 Test(frame, payload_size)
 {
     static const struct {
-        uint8_t type, dtype;
         uint64_t length, bytes;
         psrt_status_t status;
+        uint8_t type, dtype;
     } cases[] = {
-        { PSRTI_T_PUSH, PSRT_F32, 7850, 31400, PSRT_OK },
-        { PSRTI_T_PUSH, PSRT_F64, 7850, 62800, PSRT_OK },
-        { PSRTI_T_VALUE, PSRT_BF16, 3, 6, PSRT_OK },
-        { PSRTI_T_INIT, PSRT_I64, 3, 24, PSRT_OK },
-        { PSRTI_T_VALUE, PSRT_DTYPE_NONE, 0, 0, PSRT_OK },
-        { PSRTI_T_PUSH, PSRT_DTYPE_NONE, 1, 0, PSRT_ERR_PROTOCOL },
-        { PSRTI_T_PUSH, 77, 1, 0, PSRT_ERR_PROTOCOL },
-        { PSRTI_T_CTRL, 0, 1234567, 1234567, PSRT_OK },
-        { PSRTI_T_HELLO, 0, 64, 64, PSRT_OK },
-        { PSRTI_T_WELCOME, PSRT_F64, 5, 5, PSRT_OK },
-        { PSRTI_T_PULL, PSRT_F32, 7850, 0, PSRT_OK },
-        { PSRTI_T_ACK, PSRT_F32, 7850, 0, PSRT_OK },
-        { PSRTI_T_CLOCK, 0, UINT64_MAX, 0, PSRT_OK },
-        { PSRTI_T_PUSH, PSRT_F32, UINT64_MAX / 4, UINT64_MAX - 3, PSRT_OK },
-        { PSRTI_T_PUSH, PSRT_F32, UINT64_MAX / 4 + 1, 0, PSRT_ERR_PROTOCOL },
-        { PSRTI_T_VALUE, PSRT_F64, UINT64_MAX, 0, PSRT_ERR_PROTOCOL },
-        { PSRTI_T_CTRL, 0, UINT64_MAX, UINT64_MAX, PSRT_OK },
+        { 7850, 31400, PSRT_OK, PSRTI_T_PUSH, PSRT_F32 },
+        { 7850, 62800, PSRT_OK, PSRTI_T_PUSH, PSRT_F64 },
+        { 3, 6, PSRT_OK, PSRTI_T_VALUE, PSRT_BF16 },
+        { 3, 24, PSRT_OK, PSRTI_T_INIT, PSRT_I64 },
+        { 0, 0, PSRT_OK, PSRTI_T_VALUE, PSRT_DTYPE_NONE },
+        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_DTYPE_NONE },
+        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, 77 },
+        { 1234567, 1234567, PSRT_OK, PSRTI_T_CTRL, 0 },
+        { 64, 64, PSRT_OK, PSRTI_T_HELLO, 0 },
+        { 5, 5, PSRT_OK, PSRTI_T_WELCOME, PSRT_F64 },
+        { 7850, 0, PSRT_OK, PSRTI_T_PULL, PSRT_F32 },
+        { 7850, 0, PSRT_OK, PSRTI_T_ACK, PSRT_F32 },
+        { UINT64_MAX, 0, PSRT_OK, PSRTI_T_CLOCK, 0 },
+        { UINT64_MAX / 4, UINT64_MAX - 3, PSRT_OK, PSRTI_T_PUSH, PSRT_F32 },
+        { UINT64_MAX / 4 + 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_F32 },
+        { UINT64_MAX, 0, PSRT_ERR_PROTOCOL, PSRTI_T_VALUE, PSRT_F64 },
+        { UINT64_MAX, UINT64_MAX, PSRT_OK, PSRTI_T_CTRL, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         psrt_hdr_t hdr = { .type = cases[i].type, .dtype = cases[i].dtype };

@@ -196,22 +196,29 @@ static void fence(side_t *side)
                     side->task, peer->task);
 }
 
-/* Takes the transmissions that are still pending, chained through priv[0]. */
+/* Takes the node's transmission; the chain runs through priv[0]. */
+static psrt_tx_t *take_tx(node_t *node, psrt_tx_t *chain)
+{
+    psrt_tx_t *tx = node->tx;
+    if (!tx) return chain;
+    node->tx = NULL;
+    tx->priv[0] = (uintptr_t)chain;
+    return tx;
+}
+
+/* Takes all transmissions that are still pending. */
 static psrt_tx_t *take_pending(side_t *side)
 {
     psrt_tx_t *chain = NULL;
     psrti_list_t *entry;
     while ((entry = psrti_list_pop(&side->done))) {
         node_t *node = PSRTI_LIST_ENTRY(entry, node_t, queue);
-        node->tx->priv[0] = (uintptr_t)chain;
-        chain = node->tx;
+        chain = take_tx(node, chain);
         psrti_list_push(&side->spare, &node->queue);
     }
     while ((entry = psrti_list_pop(&side->out))) {
         node_t *node = PSRTI_LIST_ENTRY(entry, node_t, out);
-        node->tx->priv[0] = (uintptr_t)chain;
-        chain = node->tx;
-        node->tx = NULL;
+        chain = take_tx(node, chain);
         node->withdrawn = 1;
     }
     return chain;
