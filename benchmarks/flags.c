@@ -103,8 +103,10 @@ int bench_flags_parse(const bench_flag_t *flags, size_t count, void *options, in
         const bench_flag_t *flag = find(flags, count, argv[i]);
         if (!flag) return unknown(flags, count, argv[i]);
         const char *text = strchr(argv[i], '=');
-        if (text) text++;
-        else if (i + 1 < argc) text = argv[++i];
+        if (text)
+            text++;
+        else if (i + 1 < argc)
+            text = argv[++i];
         if (!text) {
             bench_fail("--%s needs an argument, %s", flag->name, flag->arg);
             return BENCH_USAGE;

@@ -91,12 +91,6 @@ void limits_measure(limits_t *limits)
     limits->rounds++;
 }
 
-double limits_copy_us(limits_t *limits)
-{
-    return bench_median(limits->copy_us, limits->rounds);
-}
+double limits_copy_us(limits_t *limits) { return bench_median(limits->copy_us, limits->rounds); }
 
-double limits_add_us(limits_t *limits)
-{
-    return bench_median(limits->add_us, limits->rounds);
-}
+double limits_add_us(limits_t *limits) { return bench_median(limits->add_us, limits->rounds); }

@@ -126,8 +126,8 @@ static int run_transport(const ps_options_t *o, ps_transport_t transport, int ar
     snprintf(servers, sizeof servers, "%u", o->servers);
     char *name = (char *)ps_transport_names[transport];
     if (transport != PS_INPROC) {
-        char *launch[] = { launcher, "--quiet", "--no-prefix", "-w", workers, "-s", servers,
-                           "--transport", name };
+        char *launch[] = { launcher, "--quiet", "--no-prefix", "-w", workers,
+                           "-s",     servers,   "--transport", name };
         memcpy(child, launch, sizeof launch);
         n = sizeof launch / sizeof *launch;
         if (o->security) child[n++] = "--security", child[n++] = (char *)o->security;

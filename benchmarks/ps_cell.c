@@ -13,7 +13,7 @@
 #define DEPTH_BYTES ((uint64_t)1 << 20) /* in flight, if that is at least two operations */
 #define ONE_IN_FLIGHT ((uint64_t)64 << 20)
 #define CALIBRATE 3
-#define SINGLES_MAX 20000.0 /* latencies kept of a round */
+#define SINGLES_MAX 20000.0       /* latencies kept of a round */
 #define EXACT ((uint64_t)1 << 24) /* integers below it are exact in f32 */
 #define GRADIENT_MAX 3
 
@@ -242,7 +242,8 @@ static void summarize(cell_t *c, ps_row_t *row)
     row->limit_us = limit_us(c);
 }
 
-int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers, ps_row_t *row_p)
+int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers,
+                ps_row_t *row_p)
 {
     cell_t cell = { .w = w, .table = table, .op = op, .buffers = buffers };
     int failed = cell_init(&cell) || make_plan(&cell);

@@ -31,6 +31,7 @@ void ps_gradient_fill(float *grad, uint64_t elements, uint32_t rank);
 int ps_barrier(ps_worker_t *w);
 
 /* Measures one cell; on worker 0 *row_p is the result. 0 or -1. */
-int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers, ps_row_t *row_p);
+int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers,
+                ps_row_t *row_p);
 
 #endif

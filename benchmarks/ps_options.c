@@ -72,9 +72,10 @@ static int set_sizes(void *options, const char *name, const char *text)
     while ((more = next_word(&text, word, sizeof word)) > 0) {
         if (count == PS_SIZES_MAX) return bench_fail("--%s: more than %d", name, PS_SIZES_MAX);
         if (parse_bytes(word, &o->sizes[count++]))
-            return bench_fail("--%s: \"%s\" is not a size such as 4, 64KiB, 16MiB: a multiple of 4, "
-                              "up to 1024MiB",
-                              name, word);
+            return bench_fail(
+                "--%s: \"%s\" is not a size such as 4, 64KiB, 16MiB: a multiple of 4, "
+                "up to 1024MiB",
+                name, word);
     }
     if (more < 0) return bench_fail("--%s: a word is too long", name);
     o->size_count = count;
@@ -154,12 +155,14 @@ static const bench_flag_t flags[] = {
       set_sizes },
     { "ops", "LIST", "of push,pull,push_pull (default: all)", set_ops },
     { "transports", "LIST",
-      "of shm,zmq,inproc (default: all); inproc is one worker with an\nembedded server", set_transports },
+      "of shm,zmq,inproc (default: all); inproc is one worker with an\nembedded server",
+      set_transports },
     { "buffers", "LIST", "of psrt,user: memory of psrt_alloc, ordinary memory (default: both)",
       set_buffers },
     { "workers", "N", "worker processes (default 1)", set_workers },
     { "servers", "N", "server processes (default 1)", set_servers },
-    { "security", "LEVEL", "encrypted or off; concerns zmq (default: the library's)", set_security },
+    { "security", "LEVEL", "encrypted or off; concerns zmq (default: the library's)",
+      set_security },
     { "seconds", "S", "measuring time of one cell, about (default 0.5)", set_seconds },
     { "json", "FILE", "also write the rows to FILE, as an array of objects", set_json },
     { "worker", "TRANSPORT", "(internal) be a worker of a job that was started", set_worker },
@@ -169,31 +172,33 @@ static const bench_flag_t flags[] = {
 
 static int print_help(void)
 {
-    puts("usage: psrt-bench ps [flags]\n"
-         "\n"
-         "Measures push, pull and push_pull over sizes, transports and kinds of memory. Starts a job\n"
-         "of N workers and M servers with psrt-launch for each transport; all workers do the same,\n"
-         "worker 0 measures.\n");
+    puts(
+        "usage: psrt-bench ps [flags]\n"
+        "\n"
+        "Measures push, pull and push_pull over sizes, transports and kinds of memory. Starts a job\n"
+        "of N workers and M servers with psrt-launch for each transport; all workers do the same,\n"
+        "worker 0 measures.\n");
     bench_flags_print(flags, FLAGS - 1); /* not the internal one */
-    puts("  -h, --help           print this\n"
-         "\n"
-         "Columns\n"
-         "  bytes      payload of one operation of one worker; push_pull: of one direction\n"
-         "  GB/s       1e9 bytes of that payload per second of worker 0, several operations in flight\n"
-         "             (64 small ones, 2 large ones, 1 from 64 MiB up); median of 5 rounds\n"
-         "  limit      the same for the limit, which one thread reaches in its own memory, measured\n"
-         "             between the rounds on other buffers of the same size: push: dst += src,\n"
-         "             pull: memcpy, push_pull: the sum of both times; the faster of libc's or the\n"
-         "             compiler's code and the library's\n"
-         "  ratio      GB/s divided by limit\n"
-         "  p50, p99   us from the start of an operation to the return of its wait, one at a time\n"
-         "  ops/s      operations per second, several in flight\n"
-         "  limit us   time of the limit for one operation\n"
-         "\n"
-         "Tables have no optimizer: a push is added. push and pull use consistency async, push_pull\n"
-         "sync with the sum over the workers. The values are checked once a cell.\n"
-         "\n"
-         "Exit status: 0, 1 when something failed or a value was wrong, 2 wrong usage.");
+    puts(
+        "  -h, --help           print this\n"
+        "\n"
+        "Columns\n"
+        "  bytes      payload of one operation of one worker; push_pull: of one direction\n"
+        "  GB/s       1e9 bytes of that payload per second of worker 0, several operations in flight\n"
+        "             (64 small ones, 2 large ones, 1 from 64 MiB up); median of 5 rounds\n"
+        "  limit      the same for the limit, which one thread reaches in its own memory, measured\n"
+        "             between the rounds on other buffers of the same size: push: dst += src,\n"
+        "             pull: memcpy, push_pull: the sum of both times; the faster of libc's or the\n"
+        "             compiler's code and the library's\n"
+        "  ratio      GB/s divided by limit\n"
+        "  p50, p99   us from the start of an operation to the return of its wait, one at a time\n"
+        "  ops/s      operations per second, several in flight\n"
+        "  limit us   time of the limit for one operation\n"
+        "\n"
+        "Tables have no optimizer: a push is added. push and pull use consistency async, push_pull\n"
+        "sync with the sum over the workers. The values are checked once a cell.\n"
+        "\n"
+        "Exit status: 0, 1 when something failed or a value was wrong, 2 wrong usage.");
     return BENCH_OK;
 }
 

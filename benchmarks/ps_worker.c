@@ -6,8 +6,8 @@
 #include "flags.h"
 #include "ps_cell.h"
 
-static int create_table(ps_worker_t *w, const char *name, uint64_t elements, const char *consistency,
-                        psrt_table_t **table_p)
+static int create_table(ps_worker_t *w, const char *name, uint64_t elements,
+                        const char *consistency, psrt_table_t **table_p)
 {
     psrt_dense_params_t params = PSRT_DENSE_PARAMS_INIT;
     params.ndim = 1;
@@ -37,7 +37,8 @@ static int create_bench_table(ps_worker_t *w, uint64_t bytes, const char *consis
     char name[64];
     snprintf(name, sizeof name, "%s/%llu", consistency, (unsigned long long)bytes);
     table->elements = bytes / sizeof(float);
-    return create_table(w, name, table->elements, consistency, &table->table) || first_push(w, table);
+    return create_table(w, name, table->elements, consistency, &table->table) ||
+           first_push(w, table);
 }
 
 /* A figure under the wrong name is worse than none. The paths are known once something was sent. */

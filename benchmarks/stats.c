@@ -18,10 +18,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void bench_sort(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, compare);
-}
+void bench_sort(double *values, size_t count) { qsort(values, count, sizeof *values, compare); }
 
 double bench_percentile(const double *sorted, size_t count, double percent)
 {

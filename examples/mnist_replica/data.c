@@ -29,7 +29,7 @@ static int check(const char *dir, const char *prefix, const idx_t *images, const
                  char *error, size_t error_size)
 {
     const char *wrong = NULL;
-    if (images->ndim != 3 || images->dim[1] * (uint64_t)images->dim[2] != IMAGE_PIXELS)
+    if (images->ndim != 3 || images->dim[1] != IMAGE_SIDE || images->dim[2] != IMAGE_SIDE)
         wrong = "the images are not of 28 x 28 pixels";
     else if (labels->ndim != 1 || labels->dim[0] != images->dim[0])
         wrong = "there is not one label for each image";

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IMAGE_PIXELS 784
+#define IMAGE_SIDE 28
+#define IMAGE_PIXELS (IMAGE_SIDE * IMAGE_SIDE)
 #define IMAGE_CLASSES 10
 
 typedef struct data {

@@ -8,40 +8,41 @@
 #include <stdlib.h>
 
 static const options_t defaults = {
-    .epochs = 5,
+    .epochs = 6,
     .batch = 128,
     .seed = 1,
-    .optimizer = "momentum:lr=0.02,momentum=0.9",
+    .optimizer = "momentum:lr=0.015,momentum=0.9",
     .consistency = "sync",
     .data = "/usr/share/datasets/fashion-mnist",
 };
 
 static void print_help(void)
 {
-    printf("usage: mnist_replica [options]\n"
-           "       psrt-launch -w WORKERS -s SERVERS -- mnist_replica [options]\n"
-           "\n"
-           "Trains a perceptron 784-1024-10 on Fashion-MNIST with parameter servers, each worker on\n"
-           "its own part of the images, and prints the accuracy on the test images.\n"
-           "\n"
-           "  --epochs N         passes over the images (default %llu)\n"
-           "  --steps N          train N steps instead of whole epochs\n"
-           "  --batch N          images of one worker in a step (default %u)\n"
-           "  --optimizer SPEC   sgd:lr=.., momentum:lr=..,momentum=.., adam:lr=.., ...\n"
-           "                     (default %s)\n"
-           "  --consistency C    sync, async or ssp:S (default %s)\n"
-           "  --deterministic    bit-equal results in every run (sync only)\n"
-           "  --seed N           of initial weights and order of the images (default %llu)\n"
-           "  --train-limit N    use the first N training images only\n"
-           "  --data DIR         the IDX files, plain or gzip (default %s)\n"
-           "  --save FILE        worker 0 writes the final weights, raw f32: fc1/weight, fc1/bias,\n"
-           "                     fc2/weight, fc2/bias\n"
-           "  --quiet            no progress\n"
-           "  -h, --help         print this\n"
-           "\n"
-           "Exit status: 0, 1 when training failed or changed nothing, 2 wrong usage.\n",
-           (unsigned long long)defaults.epochs, defaults.batch, defaults.optimizer,
-           defaults.consistency, (unsigned long long)defaults.seed, defaults.data);
+    printf(
+        "usage: mnist_replica [options]\n"
+        "       psrt-launch -w WORKERS -s SERVERS -- mnist_replica [options]\n"
+        "\n"
+        "Trains a perceptron 784-1024-10 on Fashion-MNIST with parameter servers, each worker on\n"
+        "its own part of the images, and prints the accuracy on the test images.\n"
+        "\n"
+        "  --epochs N         passes over the images (default %llu)\n"
+        "  --steps N          train N steps instead of whole epochs\n"
+        "  --batch N          images of one worker in a step (default %u)\n"
+        "  --optimizer SPEC   sgd:lr=.., momentum:lr=..,momentum=.., adam:lr=.., ...\n"
+        "                     (default %s)\n"
+        "  --consistency C    sync, async or ssp:S (default %s)\n"
+        "  --deterministic    bit-equal results in every run (sync only)\n"
+        "  --seed N           of initial weights and order of the images (default %llu)\n"
+        "  --train-limit N    use the first N training images only\n"
+        "  --data DIR         the IDX files, plain or gzip (default %s)\n"
+        "  --save FILE        worker 0 writes the final weights, raw f32: fc1/weight, fc1/bias,\n"
+        "                     fc2/weight, fc2/bias\n"
+        "  --quiet            no progress\n"
+        "  -h, --help         print this\n"
+        "\n"
+        "Exit status: 0, 1 when training failed or changed nothing, 2 wrong usage.\n",
+        (unsigned long long)defaults.epochs, defaults.batch, defaults.optimizer,
+        defaults.consistency, (unsigned long long)defaults.seed, defaults.data);
 }
 
 /* strtoull takes blanks and signs, and " -1" as a large number: only digits are allowed here. */
@@ -110,7 +111,9 @@ static int apply(options_t *o, int flag, const char *name, const char *arg)
     case DATA: o->data = arg; return 0;
     case SAVE: o->save = arg; return 0;
     case QUIET: o->quiet = 1; return 0;
-    default: fputs("see mnist_replica --help\n", stderr); return -1; /* getopt_long named the flag */
+    default:
+        fputs("see mnist_replica --help\n", stderr);
+        return -1; /* getopt_long named the flag */
     }
 }
 

@@ -6,8 +6,8 @@
 
 typedef struct options {
     uint64_t epochs;
-    uint64_t steps; /* 0: as many as the epochs have */
-    uint32_t batch; /* images of one worker in a step */
+    uint64_t steps;       /* 0: as many as the epochs have */
+    uint32_t batch;       /* images of one worker in a step */
     uint32_t train_limit; /* 0: all images */
     uint64_t seed;
     const char *optimizer, *consistency, *data, *save;
