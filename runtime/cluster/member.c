@@ -1,77 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread owns the net and the core. Other threads put commands in a queue and wake it. */
+/* The thread that owns the net and the core. */
 #include "runtime/cluster/member.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/list.h"
 #include "base/log.h"
-#include "runtime/cluster/ctrl_link.h"
-#include "runtime/cluster/member_core.h"
-
-#define LEAVE_WAIT_NS (2 * PSRTI_NS_PER_S)
-#define WITHDRAW_WAIT_NS PSRTI_NS_PER_S
-
-typedef enum command_kind {
-    CMD_DECLARE,
-    CMD_BARRIER,
-    CMD_WITHDRAW,
-    CMD_USED,
-    CMD_HELD,
-    CMD_PREPARED,
-    CMD_LEAVE
-} command_kind_t;
-
-/* Arrays of a command lie behind it in the same block. */
-typedef struct command {
-    psrti_list_t node;
-    command_kind_t kind;
-    uint64_t number; /* request, or view */
-    uint32_t value;  /* table, count, failed */
-    size_t count;
-    const void *first;
-    const uint64_t *second;
-} command_t;
-
-/* On the stack of the thread that waits. */
-typedef struct waiter {
-    psrti_list_t node;
-    uint64_t request;
-    int done;
-    psrt_status_t status;
-    char text[PSRTI_ERROR_MAX];
-} waiter_t;
-
-struct psrti_member {
-    psrti_member_params_t p;
-    char coordinator[1][PSRT_ADDR_MAX];
-    char host[64];
-    psrti_view_owner_t *threads;
-    psrti_net_t *net;          /* of the thread */
-    psrti_member_core_t *core; /* of the thread */
-    psrti_ctrl_link_t ctrl;    /* of the thread */
-    int dial_failed;           /* of the thread */
-    char dial_text[PSRTI_ERROR_MAX];
-    atomic_uint_least64_t seen;
-    atomic_int stop;
-    pthread_t thread;
-    int running;
-
-    pthread_mutex_t lock; /* for all that follows; never held during callbacks */
-    pthread_cond_t changed;
-    psrti_list_t commands, waiters;
-    uint64_t next_request;
-    int ready, ended;
-    psrt_status_t status;
-    char text[PSRTI_ERROR_MAX];
-};
+#include "runtime/cluster/member_driver.h"
 
 /* ---- what the core asks for ------------------------------------------------------------------ */
 
@@ -250,7 +189,7 @@ static psrt_status_t run_command(psrti_member_t *m, const command_t *cmd)
     return PSRT_OK;
 }
 
-static void command_free(command_t *cmd)
+void psrti_member_command_free(command_t *cmd)
 {
     if (cmd->kind == CMD_HELD) {
         const psrti_member_table_t *tables = cmd->first;
@@ -272,7 +211,7 @@ static unsigned run_commands(psrti_member_t *m)
         command_t *cmd = PSRTI_LIST_ENTRY(node, command_t, node);
         if (run_command(m, cmd) != PSRT_OK)
             psrti_error("a request to the coordinator was not made: %s", psrt_last_error());
-        command_free(cmd);
+        psrti_member_command_free(cmd);
     }
 }
 
@@ -422,7 +361,7 @@ void psrti_member_stop(psrti_member_t *m)
         pthread_join(m->thread, NULL);
     }
     for (psrti_list_t *node; (node = psrti_list_pop(&m->commands)) != NULL;)
-        command_free(PSRTI_LIST_ENTRY(node, command_t, node));
+        psrti_member_command_free(PSRTI_LIST_ENTRY(node, command_t, node));
     psrti_net_close(m->net);
     psrti_ctrl_reset(&m->ctrl);
     psrti_member_core_free(m->core);
@@ -431,190 +370,3 @@ void psrti_member_stop(psrti_member_t *m)
     free(m->threads);
     free(m);
 }
-
-/* ---- any thread ------------------------------------------------------------------------------ */
-
-/* A command with room for `bytes` behind it. */
-static command_t *command_new(command_kind_t kind, size_t bytes)
-{
-    command_t *cmd = calloc(1, sizeof *cmd + bytes);
-
-    if (!cmd) {
-        psrti_error("no memory for a request to the coordinator");
-        return NULL;
-    }
-    cmd->kind = kind;
-    cmd->first = cmd + 1;
-    return cmd;
-}
-
-static void submit(psrti_member_t *m, command_t *cmd)
-{
-    if (!cmd) return;
-    pthread_mutex_lock(&m->lock);
-    psrti_list_push(&m->commands, &cmd->node);
-    pthread_mutex_unlock(&m->lock);
-    psrti_net_wake(m->net);
-}
-
-void psrti_member_declare(psrti_member_t *m, uint64_t request, size_t count,
-                          const psrti_table_spec_t *specs)
-{
-    command_t *cmd = command_new(CMD_DECLARE, count * sizeof *specs);
-
-    if (!cmd) return;
-    cmd->number = request;
-    cmd->count = count;
-    memcpy(cmd + 1, specs, count * sizeof *specs);
-    submit(m, cmd);
-}
-
-void psrti_member_used(psrti_member_t *m, uint32_t table)
-{
-    command_t *cmd = command_new(CMD_USED, 0);
-
-    if (!cmd) return;
-    cmd->value = table;
-    submit(m, cmd);
-}
-
-void psrti_member_held(psrti_member_t *m, size_t count, const psrti_member_table_t *tables)
-{
-    command_t *cmd = command_new(CMD_HELD, count * sizeof *tables);
-
-    if (!cmd) return;
-    psrti_member_table_t *copy = (psrti_member_table_t *)(cmd + 1);
-    cmd->count = count;
-    for (size_t i = 0; i < count; i++) {
-        copy[i].id = tables[i].id;
-        copy[i].status = tables[i].status;
-        if (tables[i].status != PSRT_OK && tables[i].text) copy[i].text = strdup(tables[i].text);
-    }
-    submit(m, cmd);
-}
-
-void psrti_member_prepared(psrti_member_t *m, uint64_t view, size_t count, const uint32_t *table,
-                           const uint64_t *open_step)
-{
-    command_t *cmd = command_new(CMD_PREPARED, count * (sizeof *open_step + sizeof *table));
-
-    if (!cmd) return;
-    uint64_t *steps = (uint64_t *)(cmd + 1);
-    uint32_t *ids = (uint32_t *)(steps + count);
-    if (count) {
-        memcpy(steps, open_step, count * sizeof *steps);
-        memcpy(ids, table, count * sizeof *ids);
-    }
-    cmd->number = view;
-    cmd->count = count;
-    cmd->first = ids;
-    cmd->second = steps;
-    submit(m, cmd);
-}
-
-static struct timespec at_time(uint64_t ns)
-{
-    struct timespec ts = { (time_t)(ns / PSRTI_NS_PER_S), (long)(ns % PSRTI_NS_PER_S) };
-    return ts;
-}
-
-/* Sleeps until something changed or the time came; false after the deadline. Needs the lock. */
-static int wait_change(psrti_member_t *m, uint64_t deadline)
-{
-    if (deadline == UINT64_MAX) return pthread_cond_wait(&m->changed, &m->lock) == 0;
-    struct timespec ts = at_time(deadline);
-    return pthread_cond_timedwait(&m->changed, &m->lock, &ts) != ETIMEDOUT;
-}
-
-static uint64_t deadline_in(uint64_t timeout_ns)
-{
-    uint64_t now = psrti_now_ns();
-    return timeout_ns > UINT64_MAX / 4 ? UINT64_MAX : now + timeout_ns;
-}
-
-psrt_status_t psrti_member_wait_ready(psrti_member_t *m)
-{
-    pthread_mutex_lock(&m->lock);
-    while (!m->ready && !m->ended)
-        (void)wait_change(m, UINT64_MAX);
-    psrt_status_t st = PSRT_OK;
-    if (m->ended)
-        st = psrti_fail(m->status == PSRT_OK ? PSRT_ERR_CLOSED : m->status, "%s", m->text);
-    pthread_mutex_unlock(&m->lock);
-    return st;
-}
-
-static void ask_barrier(psrti_member_t *m, uint64_t request, const char *name, uint32_t count)
-{
-    size_t len = strlen(name) + 1;
-    command_t *cmd = command_new(CMD_BARRIER, len);
-
-    if (!cmd) return;
-    cmd->number = request;
-    cmd->value = count;
-    memcpy(cmd + 1, name, len);
-    submit(m, cmd);
-}
-
-/* Asks who is missing and waits a moment for the answer; it may be that all came meanwhile. Needs the
- * lock. */
-static void give_up(psrti_member_t *m, waiter_t *w, const char *name)
-{
-    uint64_t deadline = deadline_in(WITHDRAW_WAIT_NS);
-    command_t *cmd = command_new(CMD_WITHDRAW, 0);
-
-    if (cmd) cmd->number = w->request;
-    pthread_mutex_unlock(&m->lock);
-    submit(m, cmd);
-    pthread_mutex_lock(&m->lock);
-    while (cmd && !w->done && wait_change(m, deadline))
-        continue;
-    if (w->done && (w->status != PSRT_ERR_TIMEOUT || *w->text)) return;
-    if (!w->done) psrti_list_remove(&w->node);
-    w->status = PSRT_ERR_TIMEOUT;
-    snprintf(w->text, sizeof w->text, "barrier \"%s\" was not reached by all in time", name);
-}
-
-psrt_status_t psrti_member_barrier(psrti_member_t *m, const char *name, uint32_t count,
-                                   uint64_t timeout_ns)
-{
-    uint64_t deadline = deadline_in(timeout_ns);
-    waiter_t w = { .status = PSRT_OK };
-
-    if (strlen(name) > PSRTI_NAME_MAX)
-        return psrti_fail(PSRT_ERR_INVALID, "name of a barrier is longer than %d bytes",
-                          PSRTI_NAME_MAX);
-    pthread_mutex_lock(&m->lock);
-    w.request = ++m->next_request;
-    if (m->ended) {
-        psrt_status_t st = m->status == PSRT_OK ? PSRT_ERR_CLOSED : m->status;
-        psrti_fail_text(m->text);
-        pthread_mutex_unlock(&m->lock);
-        return st;
-    }
-    psrti_list_push(&m->waiters, &w.node);
-    pthread_mutex_unlock(&m->lock);
-    ask_barrier(m, w.request, name, count);
-    pthread_mutex_lock(&m->lock);
-    while (!w.done && wait_change(m, deadline))
-        continue;
-    if (!w.done) give_up(m, &w, name);
-    pthread_mutex_unlock(&m->lock);
-    return w.status == PSRT_OK ? PSRT_OK : psrti_fail(w.status, "%s", w.text);
-}
-
-void psrti_member_leave(psrti_member_t *m, int failed)
-{
-    uint64_t deadline = deadline_in(LEAVE_WAIT_NS);
-    command_t *cmd = command_new(CMD_LEAVE, 0);
-
-    if (!cmd) return;
-    cmd->value = failed != 0;
-    submit(m, cmd);
-    pthread_mutex_lock(&m->lock);
-    while (!m->ended && wait_change(m, deadline))
-        continue;
-    pthread_mutex_unlock(&m->lock);
-}
-
-uint64_t psrti_member_lease_seen(const psrti_member_t *m) { return atomic_load(&m->seen); }

@@ -14,7 +14,6 @@
 
 /* Which path a buffer came from; psrti_net_free must hand it back there. */
 typedef struct alloc_record {
-    struct alloc_record *next;
     void *ptr;
     uint64_t bytes;
     int path; /* -1: anonymous memory */
@@ -195,13 +194,13 @@ static void free_record(psrti_net_t *net, alloc_record_t *record)
 
 void psrti_net_close(psrti_net_t *net)
 {
+    size_t pos = 0;
+
     if (!net) return;
     psrti_net_close_links(net);
-    while (net->allocs) {
-        alloc_record_t *record = net->allocs;
-        net->allocs = record->next;
+    for (alloc_record_t *record; (record = psrti_map_next(&net->allocs, &pos, NULL)) != NULL;)
         free_record(net, record);
-    }
+    psrti_map_clear(&net->allocs);
     for (uint32_t i = 0; i < net->npaths; i++) {
         net->paths[i].ops->iface_close(net->paths[i].iface);
         if (net->paths[i].fault) psrti_transport_fault_destroy(net->paths[i].fault);
@@ -337,19 +336,18 @@ psrt_status_t psrti_net_alloc(psrti_net_t *net, uint64_t bytes, void **ptr_p)
         free(record);
         return st;
     }
-    record->next = net->allocs;
-    net->allocs = record;
+    st = psrti_map_put(&net->allocs, (uintptr_t)record->ptr, record);
+    if (st != PSRT_OK) {
+        free_record(net, record);
+        return psrti_fail(st, "no memory to keep track of %llu bytes", (unsigned long long)bytes);
+    }
     *ptr_p = record->ptr;
     return PSRT_OK;
 }
 
 void psrti_net_free(psrti_net_t *net, void *ptr)
 {
-    for (alloc_record_t **at = &net->allocs; ptr && *at; at = &(*at)->next) {
-        alloc_record_t *record = *at;
-        if (record->ptr != ptr) continue;
-        *at = record->next;
-        free_record(net, record);
-        return;
-    }
+    alloc_record_t *record = ptr ? psrti_map_remove(&net->allocs, (uintptr_t)ptr) : NULL;
+
+    if (record) free_record(net, record);
 }

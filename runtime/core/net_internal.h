@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
+#include "base/map.h"
 #include "runtime/core/net.h"
 #include "runtime/core/session.h"
 
@@ -65,7 +66,7 @@ struct psrti_net {
     int busy; /* inside progress: links are freed at its end */
     int wake_fd;
     atomic_int sleeping, woken;
-    struct alloc_record *allocs;
+    psrti_map_t allocs; /* by address */
 };
 
 /* net_link.c */
