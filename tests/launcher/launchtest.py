@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts psrt-launch in a surrounding of its own and finds out what it leaves behind."""
-
 import os
 import pathlib
 import select
@@ -46,6 +45,7 @@ def parent(pid):
 
 
 class LaunchTest(unittest.TestCase):
+
     def setUp(self):
         # In /tmp whatever TMPDIR says: the default length of the directory's path is meant.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))
@@ -80,9 +80,12 @@ class LaunchTest(unittest.TestCase):
     def start(self, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs):
         env = {**self.env, **kwargs.pop("env", {})}
         command = [*kwargs.pop("before", []), LAUNCHER, *args]
-        proc = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, **kwargs
-        )
+        proc = subprocess.Popen(command,
+                                env=env,
+                                stdin=subprocess.DEVNULL,
+                                stdout=stdout,
+                                stderr=stderr,
+                                **kwargs)
         self.started.append(proc)
         return proc
 
@@ -96,20 +99,8 @@ class LaunchTest(unittest.TestCase):
 
     def shell(self, script, *flags, **kwargs):
         """Two workers run the script; what does not leave by itself is ended soon."""
-        return self.launch(
-            "-w",
-            "2",
-            "-s",
-            "1",
-            "--grace",
-            "300ms",
-            *flags,
-            "--",
-            "/bin/sh",
-            "-c",
-            script,
-            **kwargs,
-        )
+        return self.launch("-w", "2", "-s", "1", "--grace", "300ms", *flags, "--", "/bin/sh", "-c",
+                           script, **kwargs)
 
     def read_until(self, proc, text, count=1, stream=None):
         """Reads the launcher's stdout until `text` was seen `count` times."""
@@ -129,6 +120,10 @@ class LaunchTest(unittest.TestCase):
         mark = self.mark.encode()
         return [p for p in pids() if p != os.getpid() and mark in process_environ(p)]
 
+    def tasks(self, role, rank):
+        want = {f"PSRT_ROLE={role}".encode(), f"PSRT_RANK={rank}".encode()}
+        return [p for p in self.marked() if want <= set(process_environ(p))]
+
     def named(self, comm):
         return [p for p in self.marked() if process_text(p, "comm").strip() == comm.encode()]
 
@@ -138,12 +133,17 @@ class LaunchTest(unittest.TestCase):
             self.assertLess(time.monotonic(), until, what() if callable(what) else what)
             time.sleep(0.01)
 
+    def files_left(self):
+        # A program with ThreadSanitizer that is killed while it starts leaves a file of its own.
+        return [name for name in os.listdir(self.tmp) if not name.startswith("tsan.")]
+
     def describe_left(self):
-        return [(p, process_text(p, "cmdline")) for p in self.marked()], os.listdir(self.tmp)
+        return [(p, process_text(p, "cmdline")) for p in self.marked()], self.files_left()
 
     def assert_nothing_left(self, at_once=False):
+
         def clean():
-            return not self.marked() and not os.listdir(self.tmp)
+            return not self.marked() and not self.files_left()
 
         if not at_once:
             self.wait_for(clean, lambda: f"left: {self.describe_left()}")

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing survives, whatever is killed with -9."""
-
 import os
 import signal
 import time
 
-from launchtest import PATIENT, STUBBORN, LaunchTest, main, parent, process_environ
+from launchtest import PATIENT, STUBBORN, LaunchTest, main, parent
 
 # A grandchild in a session of its own, adopted by the guardian, without the job in its environment.
-ESCAPE = "env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & " "setsid sleep 1000 & "
+ESCAPE = ("env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & "
+          "setsid sleep 1000 & ")
 
 
 class Kills(LaunchTest):
+
     def begin(self, script, *flags):
         proc = self.start("-w", "2", "-s", "1", *flags, "--", "/bin/sh", "-c", script)
         self.read_until(proc, "ready", 2)
@@ -23,10 +24,9 @@ class Kills(LaunchTest):
 
     def guardian_of(self, role, rank):
         """By the environment of the guardian's child."""
-        want = {f"PSRT_ROLE={role}".encode(), f"PSRT_RANK={rank}".encode()}
         guardians = self.named("psrt-guardian")
-        for pid in self.marked():
-            if parent(pid) in guardians and want <= set(process_environ(pid)):
+        for pid in self.tasks(role, rank):
+            if parent(pid) in guardians:
                 return parent(pid)
         self.fail(f"no guardian of {role}:{rank}")
 
@@ -123,21 +123,18 @@ class Kills(LaunchTest):
         flag = self.root / "alive"
         script = (
             f'(trap "touch {flag}; exit" USR1; while :; do sleep 0.05; done) & echo "pid $!"; '
-            'exec "$@"'
-        )
-        proc = self.start(
-            "-w",
-            "1",
-            "-s",
-            "0",
-            "--grace",
-            "300ms",
-            "--",
-            "/bin/sh",
-            "-c",
-            PATIENT,
-            before=["/bin/sh", "-c", script, "sh"],
-        )
+            'exec "$@"')
+        proc = self.start("-w",
+                          "1",
+                          "-s",
+                          "0",
+                          "--grace",
+                          "300ms",
+                          "--",
+                          "/bin/sh",
+                          "-c",
+                          PATIENT,
+                          before=["/bin/sh", "-c", script, "sh"])
         head = self.read_until(proc, "ready")
         bystander = int(head.split()[1])
         self.kill(self.guardian_of("worker", 0))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags, the plan, and what tasks find in their environment."""
-
 import os
 import re
 import resource
@@ -11,6 +10,7 @@ SHOW_ENV = 'env | sed "s/^/@$PSRT_ROLE:$PSRT_RANK /"'
 
 
 class Options(LaunchTest):
+
     def assert_usage(self, expected, *args):
         code, out, err = self.launch(*args)
         self.assertEqual((code, out), (2, ""), err)
@@ -18,12 +18,10 @@ class Options(LaunchTest):
         self.assert_nothing_left(at_once=True)
 
     def test_unknown_flag_names_the_nearest(self):
-        self.assert_usage(
-            "unknown option --timout; did you mean --timeout?", "--timout", "3", "--", "x"
-        )
-        self.assert_usage(
-            "unknown option --workrs; did you mean --workers?", "--workrs=3", "--", "x"
-        )
+        self.assert_usage("unknown option --timout; did you mean --timeout?", "--timout", "3", "--",
+                          "x")
+        self.assert_usage("unknown option --workrs; did you mean --workers?", "--workrs=3", "--",
+                          "x")
         self.assert_usage("unknown option -z", "-z", "--", "x")
 
     def test_missing_arguments(self):
@@ -46,9 +44,8 @@ class Options(LaunchTest):
         self.assert_usage("not a time", "--timeout=0", "--", "x")
 
     def test_values(self):
-        self.assert_usage(
-            "--security none: not one of encrypted, off", "--security", "none", "--", "x"
-        )
+        self.assert_usage("--security none: not one of encrypted, off", "--security", "none", "--",
+                          "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
@@ -57,14 +54,8 @@ class Options(LaunchTest):
     def test_help_and_version(self):
         code, out, err = self.launch("--help")
         self.assertEqual((code, err), (0, ""))
-        for word in (
-            "SYNOPSIS",
-            "--server-command same|CMD",
-            "OMP_NUM_THREADS",
-            "-x, --env",
-            "PSRT_LAUNCH_PSRTD",
-            "124",
-        ):
+        for word in ("SYNOPSIS", "--server-command same|CMD", "OMP_NUM_THREADS", "-x, --env",
+                     "PSRT_LAUNCH_PSRTD", "124"):
             self.assertIn(word, out)
         code, out, err = self.launch("--version")
         self.assertEqual((code, err), (0, ""))
@@ -78,21 +69,8 @@ class Options(LaunchTest):
         self.assert_nothing_left(at_once=True)
 
     def test_dry_run(self):
-        code, out, err = self.launch(
-            "--dry-run",
-            "-w",
-            "2",
-            "-s",
-            "1",
-            "-x",
-            "WORD=it's",
-            "-x",
-            "API_TOKEN=geheim",
-            "--",
-            "./train",
-            "--lr",
-            "0 1",
-        )
+        code, out, err = self.launch("--dry-run", "-w", "2", "-s", "1", "-x", "WORD=it's", "-x",
+                                     "API_TOKEN=geheim", "--", "./train", "--lr", "0 1")
         self.assertEqual((code, err), (0, ""))
         names = re.findall(r"^\S.*$", out, re.M)
         self.assertEqual(names, ["coordinator", "server:0", "worker:0", "worker:1"])
@@ -105,6 +83,7 @@ class Options(LaunchTest):
 
 
 class Environment(LaunchTest):
+
     def environments(self, *flags, command=SHOW_ENV, **kwargs):
         code, out, err = self.shell(command, "--no-prefix", *flags, **kwargs)
         self.assertEqual(code, 0, err)
@@ -134,7 +113,7 @@ class Environment(LaunchTest):
             "PSRT_KEY_FILE": "/outer/key",
             "PSRT_LISTEN_FD": "9",
             "PSRT_RANK": "77",
-            "PSRT_JOB_DIR": "/outer",
+            "PSRT_JOB_DIR": "/outer"
         }
         for e in self.environments(env=outer).values():
             self.assertNotIn("PSRT_KEY_FILE", e)
@@ -143,19 +122,21 @@ class Environment(LaunchTest):
             self.assertNotEqual(e["PSRT_JOB_DIR"], "/outer")
 
     def test_exports(self):
-        e = self.environments(
-            "-x", "ONE=1", "-x", "TWO", "-x", "ONE=a=b", "--env=EMPTY=", env={"TWO": "zwei"}
-        )["worker:1"]
+        e = self.environments("-x",
+                              "ONE=1",
+                              "-x",
+                              "TWO",
+                              "-x",
+                              "ONE=a=b",
+                              "--env=EMPTY=",
+                              env={"TWO": "zwei"})["worker:1"]
         self.assertEqual((e["ONE"], e["TWO"], e["EMPTY"]), ("a=b", "zwei", ""))
 
     def test_passed_on(self):
-        e = self.environments(
-            "--start-timeout", "7s", "--security", "off", "--transport", "shm,zmq"
-        )["worker:0"]
-        self.assertEqual(
-            (e["PSRT_START_TIMEOUT"], e["PSRT_SECURITY"], e["PSRT_TRANSPORT"]),
-            ("7s", "off", "shm,zmq"),
-        )
+        e = self.environments("--start-timeout", "7s", "--security", "off", "--transport",
+                              "shm,zmq")["worker:0"]
+        self.assertEqual((e["PSRT_START_TIMEOUT"], e["PSRT_SECURITY"], e["PSRT_TRANSPORT"]),
+                         ("7s", "off", "shm,zmq"))
 
     def test_threads(self):
         # Two workers on the cores of this process; at least one each.
@@ -165,8 +146,7 @@ class Environment(LaunchTest):
         self.assertGreaterEqual(int(e["OMP_NUM_THREADS"]), 1)
         self.assertLessEqual(int(e["OMP_NUM_THREADS"]), share)  # less under a CPU quota
         one = self.environments(
-            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        )["worker:0"]
+            preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))["worker:0"]
         self.assertEqual(one["OMP_NUM_THREADS"], "1")
         mine = self.environments("-x", "OPENBLAS_NUM_THREADS=5", env={"OMP_NUM_THREADS": "3"})
         self.assertEqual(mine["worker:0"]["OMP_NUM_THREADS"], "3")
@@ -182,10 +162,8 @@ class Environment(LaunchTest):
 
     def test_what_tasks_inherit(self):
         # No descriptor of the launcher, no changed limit, no blocked or ignored signal.
-        check = (
-            "ls -l /proc/self/fd | grep -v /proc/ | wc -l; ulimit -n; "
-            "grep -E 'Sig(Blk|Ign)' /proc/self/status"
-        )
+        check = ("ls -l /proc/self/fd | grep -v /proc/ | wc -l; ulimit -n; "
+                 "grep -E 'Sig(Blk|Ign)' /proc/self/status")
         code, out, err = self.launch(
             "-s",
             "0",
@@ -196,8 +174,7 @@ class Environment(LaunchTest):
             "/bin/sh",
             "-c",
             f"ulimit -n; {check}",
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (123, 4096)),
-        )
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (123, 4096)))
         self.assertEqual(code, 0, err)
         lines = out.split("\n")
         self.assertEqual(lines[0], "123")
@@ -209,13 +186,11 @@ class Environment(LaunchTest):
         # The n-th place of the job is rank n, whatever the order in which tasks come up.
         script = 'sleep 0.0$((RANK * 7 % 5)); echo "$RANK is $LOCAL_RANK of $WORLD_SIZE"'
         for _ in range(20):
-            code, out, err = self.launch(
-                "-w", "4", "-s", "0", "--grace", "0", "--", "/bin/sh", "-c", script
-            )
+            code, out, err = self.launch("-w", "4", "-s", "0", "--grace", "0", "--", "/bin/sh",
+                                         "-c", script)
             self.assertEqual(code, 0, err)
-            self.assertEqual(
-                sorted(out.splitlines()), [f"[worker:{r}] {r} is {r} of 4" for r in range(4)]
-            )
+            self.assertEqual(sorted(out.splitlines()),
+                             [f"[worker:{r}] {r} is {r} of 4" for r in range(4)])
 
 
 if __name__ == "__main__":

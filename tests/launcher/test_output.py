@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the output of tasks looks like, and that none of it is lost."""
-
 import array
 import errno
 import fcntl
@@ -19,21 +18,10 @@ PYTHON = sys.executable
 
 
 class Output(LaunchTest):
+
     def python(self, code, *flags, workers=1, **kwargs):
-        return self.start(
-            "-w",
-            str(workers),
-            "-s",
-            "0",
-            "--grace",
-            "300ms",
-            *flags,
-            "--",
-            PYTHON,
-            "-c",
-            "import os, sys, time, pathlib\n" + code,
-            **kwargs,
-        )
+        return self.start("-w", str(workers), "-s", "0", "--grace", "300ms", *flags, "--", PYTHON,
+                          "-c", "import os, sys, time, pathlib\n" + code, **kwargs)
 
     def raw(self, proc):
         out, err = proc.communicate(timeout=DEADLINE)
@@ -41,24 +29,20 @@ class Output(LaunchTest):
         return out
 
     def test_prefix_and_streams(self):
-        code, out, err = self.launch(
-            "-w",
-            "2",
-            "-s",
-            "1",
-            "--grace",
-            "300ms",
-            "--",
-            "/bin/sh",
-            "-c",
-            "echo to out; echo to err >&2",
-            env={"FAKE_SERVER": "echo from server"},
-        )
+        code, out, err = self.launch("-w",
+                                     "2",
+                                     "-s",
+                                     "1",
+                                     "--grace",
+                                     "300ms",
+                                     "--",
+                                     "/bin/sh",
+                                     "-c",
+                                     "echo to out; echo to err >&2",
+                                     env={"FAKE_SERVER": "echo from server"})
         self.assertEqual(code, 0)
-        self.assertEqual(
-            sorted(out.splitlines()),
-            ["[server:0] from server", "[worker:0] to out", "[worker:1] to out"],
-        )
+        self.assertEqual(sorted(out.splitlines()),
+                         ["[server:0] from server", "[worker:0] to out", "[worker:1] to out"])
         self.assertIn("[worker:0] to err\n", err)
         self.assertIn("[worker:1] to err\n", err)
 
@@ -66,50 +50,41 @@ class Output(LaunchTest):
         self.assertEqual(self.raw(self.python("print('plain')", "--no-prefix")), b"plain\n")
 
     def test_last_line_without_newline(self):
-        self.assertEqual(
-            self.raw(self.python("sys.stdout.write('a\\nend')")), b"[worker:0] a\n[worker:0] end\n"
-        )
+        self.assertEqual(self.raw(self.python("sys.stdout.write('a\\nend')")),
+                         b"[worker:0] a\n[worker:0] end\n")
 
     def test_empty_lines_and_crlf(self):
         out = self.raw(
-            self.python("os.write(1, b'\\n\\na\\r\\n'); os.write(1, b'b\\r'); os.write(1, b'\\nc')")
-        )
+            self.python(
+                "os.write(1, b'\\n\\na\\r\\n'); os.write(1, b'b\\r'); os.write(1, b'\\nc')"))
         self.assertEqual(
-            out, b"[worker:0] \n[worker:0] \n[worker:0] a\r\n[worker:0] b\r\n[worker:0] c\n"
-        )
+            out, b"[worker:0] \n[worker:0] \n[worker:0] a\r\n[worker:0] b\r\n[worker:0] c\n")
 
     def test_progress_bars_become_lines_in_a_pipe(self):
         # Both manners: \r behind and \r in front.
         out = self.raw(self.python("os.write(1, b'1%\\r2%\\r3%\\rdone\\n\\r 10%\\r 20%\\n')"))
         self.assertEqual(
-            out,
-            b"".join(
-                b"[worker:0] " + t + b"\n" for t in (b"1%", b"2%", b"3%", b"done", b" 10%", b" 20%")
-            ),
-        )
+            out, b"".join(b"[worker:0] " + t + b"\n"
+                          for t in (b"1%", b"2%", b"3%", b"done", b" 10%", b" 20%")))
 
     def test_slow_line_stays_whole(self):
-        code = (
-            "go = pathlib.Path(os.environ['GO'])\n"
-            "if os.environ['RANK'] == '0':\n"
-            "    os.write(1, b'first '); go.touch(); time.sleep(0.2); os.write(1, b'half\\n')\n"
-            "else:\n"
-            "    while not go.exists(): time.sleep(0.01)\n"
-            "    os.write(1, b'other\\n')\n"
-        )
+        code = ("go = pathlib.Path(os.environ['GO'])\n"
+                "if os.environ['RANK'] == '0':\n"
+                "    os.write(1, b'first '); go.touch(); time.sleep(0.2); os.write(1, b'half\\n')\n"
+                "else:\n"
+                "    while not go.exists(): time.sleep(0.01)\n"
+                "    os.write(1, b'other\\n')\n")
         out = self.raw(self.python(code, workers=2, env={"GO": str(self.root / "go")}))
         self.assertEqual(sorted(out.splitlines()), [b"[worker:0] first half", b"[worker:1] other"])
 
     def test_unfinished_line_is_shown_and_not_interrupted(self):
-        code = (
-            "go = pathlib.Path(os.environ['GO'])\n"
-            "if os.environ['RANK'] == '0':\n"
-            "    os.write(1, b'prompt: ')\n"
-            "    while not go.exists(): time.sleep(0.01)\n"
-            "    os.write(1, b'answer\\n')\n"
-            "else:\n"
-            "    while not go.exists(): time.sleep(0.01)\n"
-        )
+        code = ("go = pathlib.Path(os.environ['GO'])\n"
+                "if os.environ['RANK'] == '0':\n"
+                "    os.write(1, b'prompt: ')\n"
+                "    while not go.exists(): time.sleep(0.01)\n"
+                "    os.write(1, b'answer\\n')\n"
+                "else:\n"
+                "    while not go.exists(): time.sleep(0.01)\n")
         proc = self.python(code, workers=2, env={"GO": str(self.root / "go")})
         head = self.read_until(proc, "prompt: ")
         self.assertEqual(head, "[worker:0] prompt: ")
@@ -122,8 +97,7 @@ class Output(LaunchTest):
             "def wait(name):\n"
             "    while not (root / name).exists(): time.sleep(0.01)\n"
             "if rank == '0': os.write(1, b'prompt: '); wait('answer'); os.write(1, b'answer\\n')\n"
-            "else: wait('other'); os.write(1, b'other\\n'); wait('answer')\n"
-        )
+            "else: wait('other'); os.write(1, b'other\\n'); wait('answer')\n")
         proc = self.python(code, workers=2, env={"GO": str(self.root)})
         self.assertEqual(self.read_until(proc, "prompt: "), "[worker:0] prompt: ")
         (self.root / "other").touch()
@@ -133,9 +107,8 @@ class Output(LaunchTest):
 
     def test_much_output_of_several_tasks(self):
         # 10 MB each; every line of every worker arrives whole and in order.
-        code = (
-            "r = os.environ['RANK']\n" "for i in range(100000): print(r, i, 'x' * (90 + i % 20))\n"
-        )
+        code = ("r = os.environ['RANK']\n"
+                "for i in range(100000): print(r, i, 'x' * (90 + i % 20))\n")
         out = self.raw(self.python(code, workers=2, env={"PYTHONUNBUFFERED": ""})).decode()
         self.assertGreater(len(out), 20e6)
         following = {"0": 0, "1": 0}
@@ -150,10 +123,8 @@ class Output(LaunchTest):
     def test_long_lines(self):
         code = "sys.stdout.write(os.environ['RANK'] * 5_000_000 + '\\n')"
         out = self.raw(self.python(code, workers=2))
-        self.assertEqual(
-            sorted(out.splitlines()),
-            [b"[worker:0] " + b"0" * 5_000_000, b"[worker:1] " + b"1" * 5_000_000],
-        )
+        self.assertEqual(sorted(out.splitlines()),
+                         [b"[worker:0] " + b"0" * 5_000_000, b"[worker:1] " + b"1" * 5_000_000])
         out = self.raw(self.python("sys.stdout.write('y' * 40_000_000 + 'z\\n')"))
         self.assertTrue(out == b"[worker:0] " + b"y" * 40_000_000 + b"z\n")
 
@@ -162,24 +133,13 @@ class Output(LaunchTest):
         out = self.raw(
             self.python(
                 "sys.stdout.buffer.write(bytes(b for b in range(256) "
-                "if b not in b'\\r\\n') * 4000)",
-                "--no-prefix",
-            )
-        )
+                "if b not in b'\\r\\n') * 4000)", "--no-prefix"))
         self.assertTrue(out == data + b"\n")
 
     def test_last_words(self):
         # What was written just before death, by the task.
-        code, out, err = self.launch(
-            "-s",
-            "0",
-            "--grace",
-            "300ms",
-            "--",
-            "/bin/sh",
-            "-c",
-            "echo task; echo why >&2; kill -9 $$",
-        )
+        code, out, err = self.launch("-s", "0", "--grace", "300ms", "--", "/bin/sh", "-c",
+                                     "echo task; echo why >&2; kill -9 $$")
         self.assertEqual(code, 137)
         self.assertIn("[worker:0] task\n", out)
         self.assertIn("[worker:0] why\n", err)
@@ -187,9 +147,8 @@ class Output(LaunchTest):
 
     def test_filter_behind_the_task(self):
         # `> >(tee)` outlives the command for a moment; its last line counts.
-        code, out, err = self.launch(
-            "-s", "0", "--grace", "300ms", "--", "bash", "-c", "echo 1 > >(cat); exit 0"
-        )
+        code, out, err = self.launch("-s", "0", "--grace", "300ms", "--", "bash", "-c",
+                                     "echo 1 > >(cat); exit 0")
         self.assertEqual((code, out), (0, "[worker:0] 1\n"), err)
 
     def test_pipe_held_by_another(self):
@@ -198,11 +157,9 @@ class Output(LaunchTest):
         server = socket.socket(socket.AF_UNIX)
         server.bind(sock)
         server.listen()
-        code = (
-            "import socket\n"
-            f"s = socket.socket(socket.AF_UNIX); s.connect({sock!r})\n"
-            "socket.send_fds(s, [b'x'], [1]); print('given')\n"
-        )
+        code = ("import socket\n"
+                f"s = socket.socket(socket.AF_UNIX); s.connect({sock!r})\n"
+                "socket.send_fds(s, [b'x'], [1]); print('given')\n")
         proc = self.python(code)
         peer, _ = server.accept()
         _, fds, _, _ = socket.recv_fds(peer, 1, 1)
@@ -217,14 +174,10 @@ class Output(LaunchTest):
         code = "os.write(1, b'a\\r\\nb\\rc'); os.write(2, b'error ' + os.environ['RANK'].encode())"
         out = self.raw(self.python(code, "--log-dir", str(log), workers=2))
         self.assertEqual(len(out.splitlines()), 6)
-        self.assertEqual(
-            sorted(f.name for f in log.iterdir()),
-            [
-                f"{t}.0.{s}"
-                for t in ("coordinator", "worker-0", "worker-1")
-                for s in ("stderr", "stdout")
-            ],
-        )
+        self.assertEqual(sorted(f.name for f in log.iterdir()), [
+            f"{t}.0.{s}" for t in ("coordinator", "worker-0", "worker-1")
+            for s in ("stderr", "stdout")
+        ])
         for rank in (0, 1):
             self.assertEqual((log / f"worker-{rank}.0.stdout").read_bytes(), b"a\r\nb\rc")
             self.assertEqual((log / f"worker-{rank}.0.stderr").read_bytes(), b"error %d" % rank)
@@ -287,28 +240,30 @@ class Output(LaunchTest):
 
 
 class Terminal(LaunchTest):
+
     def on_terminal(self, script, env=None, workers=1, answers=()):
         """All that the terminal got. `answers`: (text to wait for, file to make then)."""
         master, slave = pty.openpty()
         attributes = termios.tcgetattr(slave)
         attributes[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        proc = self.start(
-            "-w",
-            str(workers),
-            "-s",
-            "0",
-            "--grace",
-            "300ms",
-            "--quiet",
-            "--",
-            "/bin/sh",
-            "-c",
-            script,
-            stdout=slave,
-            stderr=slave,
-            env={"TERM": "xterm", **(env or {})},
-        )
+        proc = self.start("-w",
+                          str(workers),
+                          "-s",
+                          "0",
+                          "--grace",
+                          "300ms",
+                          "--quiet",
+                          "--",
+                          "/bin/sh",
+                          "-c",
+                          script,
+                          stdout=slave,
+                          stderr=slave,
+                          env={
+                              "TERM": "xterm",
+                              **(env or {})
+                          })
         os.close(slave)
         seen, answers = b"", list(answers)
         try:
@@ -329,21 +284,20 @@ class Terminal(LaunchTest):
         self.assertEqual(self.on_terminal(script, {"TERM": "dumb"}), b"[worker:0] x\n")
 
     def test_bar_is_redrawn(self):
-        seen = self.on_terminal(
-            r"printf '1%%\r'; sleep 0.3; printf '2%%\r'; sleep 0.3; echo done", {"NO_COLOR": "1"}
-        )
+        seen = self.on_terminal(r"printf '1%%\r'; sleep 0.3; printf '2%%\r'; sleep 0.3; echo done",
+                                {"NO_COLOR": "1"})
         self.assertEqual(seen, b"[worker:0] 1%\r[worker:0] 2%\r[worker:0] done\n")
 
     def test_bar_gives_way(self):
         script = r"""cd $GO; wait_for() { while [ ! -e $1 ]; do sleep 0.02; done; }
             if [ $RANK = 0 ]; then printf '1%%\r'; wait_for bar2; printf '2%%\r'
             else wait_for other; echo other; fi"""
-        seen = self.on_terminal(
-            script,
-            {"NO_COLOR": "1", "GO": str(self.root)},
-            workers=2,
-            answers=[(b"1%\r", "other"), (b"other\n", "bar2")],
-        )
+        seen = self.on_terminal(script, {
+            "NO_COLOR": "1",
+            "GO": str(self.root)
+        },
+                                workers=2,
+                                answers=[(b"1%\r", "other"), (b"other\n", "bar2")])
         self.assertEqual(seen, b"[worker:0] 1%\r\n[worker:1] other\n[worker:0] 2%\r\n")
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C and its kin: everything ends, in bounded time, in the right order."""
-
 import os
 import signal
 import sys
@@ -12,10 +11,10 @@ LONG = "100s"  # a grace time that no test waits for
 
 
 class Signals(LaunchTest):
+
     def begin(self, script, *flags, workers=2, **kwargs):
-        proc = self.start(
-            "-w", str(workers), "-s", "1", *flags, "--", "/bin/sh", "-c", script, **kwargs
-        )
+        proc = self.start("-w", str(workers), "-s", "1", *flags, "--", "/bin/sh", "-c", script,
+                          **kwargs)
         self.head = self.read_until(proc, "ready", workers)
         return proc
 
@@ -40,10 +39,8 @@ class Signals(LaunchTest):
 
     def test_whole_terminal_group(self):
         # Ctrl-C in a terminal goes to the launcher's process group; tasks are not in it.
-        script = (
-            "trap 'echo int' INT; trap 'echo bye; exit 0' TERM; echo ready;"
-            "while :; do sleep 0.05; done"
-        )
+        script = ("trap 'echo int' INT; trap 'echo bye; exit 0' TERM; echo ready;"
+                  "while :; do sleep 0.05; done")
         proc = self.begin(script, "--grace", LONG, start_new_session=True)
         os.killpg(proc.pid, signal.SIGINT)
         out, _ = self.assert_stopped(proc, signal.SIGINT)
@@ -83,14 +80,16 @@ class Signals(LaunchTest):
     def test_servers_outlive_the_workers_farewell(self):
         # A worker that saves when it is asked to end finds its server.
         server = "trap 'rm $HERE; exit 0' TERM; touch $HERE; while :; do sleep 0.05; done"
-        worker = (
-            "trap 'sleep 0.3; [ -e $HERE ] && echo saved; exit 0' TERM;"
-            "while [ ! -e $HERE ]; do sleep 0.02; done; echo ready;"
-            "while :; do sleep 0.05; done"
-        )
-        proc = self.begin(
-            worker, "--grace", LONG, env={"FAKE_SERVER": server, "HERE": str(self.root / "here")}
-        )
+        worker = ("trap 'sleep 0.3; [ -e $HERE ] && echo saved; exit 0' TERM;"
+                  "while [ ! -e $HERE ]; do sleep 0.02; done; echo ready;"
+                  "while :; do sleep 0.05; done")
+        proc = self.begin(worker,
+                          "--grace",
+                          LONG,
+                          env={
+                              "FAKE_SERVER": server,
+                              "HERE": str(self.root / "here")
+                          })
         proc.send_signal(signal.SIGINT)
         out, _ = self.assert_stopped(proc, signal.SIGINT)
         self.assertEqual(out.count("saved"), 2)
@@ -106,8 +105,7 @@ class Signals(LaunchTest):
             LONG,
             "--",
             "true",
-            env={"FAKE_SERVER": "trap '' TERM; echo ready; while :; do sleep 0.05; done"},
-        )
+            env={"FAKE_SERVER": "trap '' TERM; echo ready; while :; do sleep 0.05; done"})
         self.read_until(proc, "ready")
         proc.send_signal(signal.SIGINT)
         self.read_until(proc, "a second signal kills it", stream=proc.stderr)
@@ -122,18 +120,19 @@ class Signals(LaunchTest):
         self.assert_stopped(proc, signal.SIGINT)
 
     def test_failure_before_the_signal_stays_the_reason(self):
-        proc = self.start(
-            "-w",
-            "2",
-            "-s",
-            "0",
-            "--grace",
-            LONG,
-            "--",
-            "/bin/sh",
-            "-c",
-            '[ "$RANK" = 0 ] && exit 9; trap "echo ready" TERM; ' "while :; do sleep 0.05; done",
-        )
+        script = ("if [ $RANK = 0 ]; then while [ ! -e $GO ]; do sleep 0.02; done; exit 9; fi;"
+                  "trap 'echo ready' TERM; touch $GO; while :; do sleep 0.05; done")
+        proc = self.start("-w",
+                          "2",
+                          "-s",
+                          "0",
+                          "--grace",
+                          LONG,
+                          "--",
+                          "/bin/sh",
+                          "-c",
+                          script,
+                          env={"GO": str(self.root / "go")})
         self.read_until(proc, "ready")  # the stop is under way
         proc.send_signal(signal.SIGINT)
         proc.send_signal(signal.SIGTERM)
