@@ -12,6 +12,7 @@
 
 #define NET_MAX_PATHS 8
 #define NET_MAX_PENDING 64 /* accepted connections without a session, refused ones included */
+#define NET_QUIET_TURNS 64 /* a path without endpoints is looked at once in so many turns */
 #define NET_HELLO_TIMEOUT (5 * PSRTI_NS_PER_S)
 #define NET_REFUSED_LINGER PSRTI_NS_PER_S
 
@@ -20,6 +21,7 @@ typedef struct net_path {
     const psrt_transport_ops_t *ops;   /* the fault wrapper, if there is one */
     const psrt_transport_ops_t *fault; /* to be destroyed; NULL: not wrapped */
     psrt_iface_t *iface;
+    uint32_t open; /* endpoints of our links */
 } net_path_t;
 
 typedef enum link_state {
@@ -63,6 +65,7 @@ struct psrti_net {
     uint32_t next_session;
     uint32_t npending;
     psrti_list_t dialing, pending, up, graveyard;
+    uint32_t turns; /* of progress since every path had its turn */
     int busy; /* inside progress: links are freed at its end */
     int wake_fd;
     atomic_int sleeping, woken;

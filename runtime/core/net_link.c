@@ -30,6 +30,7 @@ static void close_ep(net_link_t *link)
     if (!ep) return;
     link->ep = NULL;
     ep->user = NULL;
+    link->net->paths[link->path].open--;
     link->net->paths[link->path].ops->ep_close(ep);
 }
 
@@ -122,6 +123,7 @@ static void dial_next(net_link_t *link)
 
         if (st == PSRT_OK) {
             link->path = c->at[i].path;
+            link->net->paths[link->path].open++;
             link->ep->user = link;
             link->state = LINK_DIALING;
             link->deadline = psrti_now_ns() + NET_HELLO_TIMEOUT;
@@ -326,6 +328,7 @@ static void accept_ep(psrti_net_t *net, psrt_ep_t *ep)
     net->npending++;
     link->accepted = 1;
     link->path = path;
+    net->paths[path].open++;
     link->ep = ep;
     ep->user = link;
 }
