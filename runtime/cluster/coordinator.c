@@ -272,7 +272,7 @@ const char *psrti_coordinator_addr(const psrti_coordinator_t *coord) { return co
 
 psrt_status_t psrti_coordinator_serve(psrti_coordinator_t *c, const volatile int *stop)
 {
-    while (!c->ended && !(stop && *stop)) {
+    while (!c->ended && !(stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))) {
         unsigned events = psrti_net_progress(c->net);
         uint64_t now = psrti_now_ns();
         uint64_t next = psrti_coord_tick(c->core, now);

@@ -21,11 +21,12 @@ typedef struct node {
     psrti_member_t *member;
     uint64_t incarnation;
     psrti_view_t *view;
-    uint64_t commit_worker_plus1;
+    uint64_t commit_worker_plus1, commit_step;
     size_t nanswers; /* tables answered in request order of arrival */
     uint64_t request[MAX_TABLES];
     uint32_t id[MAX_TABLES];
     psrt_status_t status[MAX_TABLES];
+    uint64_t first_step[MAX_TABLES];
     char text[MAX_TABLES][256];
     int ended;
     psrt_status_t end_status;
@@ -63,12 +64,13 @@ static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count
                     const uint32_t *table, const uint64_t *from_step)
 {
     node_t *n = arg;
-    (void)count;
-    (void)table;
     pthread_mutex_lock(&n->lock);
     psrti_view_unref(n->view);
     n->view = psrti_view_ref(view);
-    if (from_step) n->commit_worker_plus1 = worker + 1;
+    if (from_step) {
+        n->commit_worker_plus1 = worker + 1;
+        if (count == 1 && table[0] == 1) n->commit_step = from_step[0];
+    }
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
 }
@@ -83,6 +85,7 @@ static void on_declared(void *arg, uint64_t request, size_t count,
         n->request[at] = request;
         n->id[at] = tables[i].id;
         n->status[at] = tables[i].status;
+        n->first_step[at] = tables[i].first_step;
         snprintf(n->text[at], sizeof n->text[at], "%s", tables[i].text);
     }
     pthread_cond_broadcast(&n->changed);
@@ -163,8 +166,9 @@ static void wait_answers(node_t *n, size_t count)
     pthread_mutex_lock(&n->lock);
     while (n->nanswers < count && !n->ended)
         pthread_cond_wait(&n->changed, &n->lock);
+    size_t answers = n->nanswers;
     pthread_mutex_unlock(&n->lock);
-    cr_assert_eq(n->nanswers, count);
+    cr_assert_eq(answers, count);
 }
 
 static void wait_end(node_t *n)
@@ -221,6 +225,12 @@ static psrt_status_t coord_join(cluster_t *c)
     psrti_coordinator_close(c->coord);
     c->coord = NULL;
     return c->coord_status;
+}
+
+static void coord_stop(cluster_t *c)
+{
+    __atomic_store_n(&c->stop, 1, __ATOMIC_RELEASE);
+    cr_assert_eq(coord_join(c), PSRT_OK);
 }
 
 static void node_init(node_t *n)
@@ -405,12 +415,109 @@ Test(cluster, barrier_timeout_names_the_missing, .timeout = 120)
     cluster_free(c);
 }
 
+/* ---- coming back ------------------------------------------------------------------------------- */
+
+static void forget(node_t *n)
+{
+    node_stop(n);
+    n->incarnation = 0;
+    n->nanswers = 0;
+    n->ended = 0;
+}
+
+/* A worker that dies and is started again in its place enters a running job. */
+Test(cluster, a_worker_joins_late, .timeout = 120)
+{
+    cluster_t *c = cluster_new("inproc", "30s");
+    coord_open(c);
+    start_all(c);
+    psrti_table_spec_t spec = spec_of("t", 3);
+    psrti_member_declare(c->workers[0].member, 1, 1, &spec);
+    wait_answers(&c->workers[0], 1);
+    cr_assert_eq(c->workers[0].id[0], 1); /* the table that on_prepare reports */
+    uint64_t first_life = c->workers[1].incarnation;
+    forget(&c->workers[1]);
+    node_start(c, &c->workers[1], PSRTI_TASK(PSRTI_WORKER, 1));
+    cr_assert_eq(psrti_member_wait_ready(c->workers[1].member), PSRT_OK, "%s", psrt_last_error());
+    cr_assert(c->workers[1].incarnation > first_life);
+    psrti_member_declare(c->workers[1].member, 1, 1, &spec);
+    wait_answers(&c->workers[1], 1);
+    cr_assert_eq(c->workers[1].status[0], PSRT_OK);
+    cr_assert_eq(c->workers[1].id[0], 1);
+    cr_assert_eq(c->workers[1].first_step[0], 42);
+    for (int i = 0; i < SERVERS; i++) {
+        pthread_mutex_lock(&c->servers[i].lock);
+        cr_assert_eq(c->servers[i].commit_worker_plus1, 2);
+        cr_assert_eq(c->servers[i].commit_step, 42);
+        pthread_mutex_unlock(&c->servers[i].lock);
+    }
+    meet_all(c);
+    finish_all(c);
+    cluster_free(c);
+}
+
+Test(cluster, a_taken_rank_is_refused, .timeout = 120)
+{
+    cluster_t *c = cluster_new("inproc", "30s");
+    node_t second;
+    char text[128], host[64] = "";
+    coord_open(c);
+    start_all(c);
+    memset(&second, 0, sizeof second);
+    node_init(&second);
+    node_start(c, &second, PSRTI_TASK(PSRTI_WORKER, 1));
+    cr_assert_eq(psrti_member_wait_ready(second.member), PSRT_ERR_REFUSED);
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "worker:1 is already taken by pid %d on host %s", (int)getpid(),
+             host);
+    cr_assert_str_eq(psrt_last_error(), text);
+    node_stop(&second);
+    meet_all(c);
+    finish_all(c);
+    cluster_free(c);
+}
+
+Test(cluster, the_coordinator_comes_back, .timeout = 120)
+{
+    if (!psrti_transport_find("zmq")) cr_skip_test("no zmq in this build");
+    cluster_t *c = cluster_new("zmq", "30s");
+    char dir[] = "/tmp/psrt-test-XXXXXX";
+    cr_assert(mkdtemp(dir) != NULL);
+    snprintf(c->state, sizeof c->state, "%s/state", dir);
+    coord_open(c);
+    start_all(c);
+    psrti_table_spec_t specs[2] = { spec_of("t", 3), spec_of("u", 4) };
+    psrti_member_declare(c->workers[0].member, 1, 1, &specs[0]);
+    wait_answers(&c->workers[0], 1);
+    uint64_t view = c->workers[0].view->number, incarnation = c->workers[0].incarnation;
+    snprintf(c->bind, sizeof c->bind, "%s", c->addr + strlen("tcp://"));
+    coord_stop(c);
+    /* What is asked meanwhile is answered afterwards. */
+    psrti_member_declare(c->workers[0].member, 2, 2, specs);
+    psrti_member_declare(c->workers[2].member, 1, 1, specs);
+    coord_open(c);
+    wait_answers(&c->workers[0], 3);
+    wait_answers(&c->workers[2], 1);
+    cr_assert_eq(c->workers[0].id[1], c->workers[0].id[0]);
+    cr_assert_eq(c->workers[2].id[0], c->workers[0].id[0]);
+    cr_assert(c->workers[0].id[2] > c->workers[0].id[0]);
+    meet_all(c);
+    pthread_mutex_lock(&c->workers[0].lock);
+    cr_assert(c->workers[0].view->number > view);
+    cr_assert_eq(c->workers[0].view->generation, 2);
+    cr_assert_eq(c->workers[0].view->workers[0].incarnation, incarnation);
+    pthread_mutex_unlock(&c->workers[0].lock);
+    finish_all(c);
+    unlink(c->state);
+    cr_assert_eq(rmdir(dir), 0, "something is left beside the state file");
+    cluster_free(c);
+}
+
 Test(cluster, no_coordinator, .timeout = 120)
 {
     cluster_t *c = cluster_new("inproc", "300ms");
     coord_open(c);
-    c->stop = 1;
-    coord_join(c);
+    coord_stop(c);
     node_start(c, &c->workers[0], PSRTI_TASK(PSRTI_WORKER, 0));
     cr_assert_eq(psrti_member_wait_ready(c->workers[0].member), PSRT_ERR_UNREACHABLE);
     cr_assert(strstr(psrt_last_error(), c->addr), "%s", psrt_last_error());
