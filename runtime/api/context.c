@@ -65,7 +65,7 @@ static psrt_status_t start_embedded(psrt_context_t *ctx)
 static void stop_embedded(psrt_context_t *ctx)
 {
     psrti_server_stop(ctx->server);
-    ctx->coordinator_stop = 1;
+    __atomic_store_n(&ctx->coordinator_stop, 1, __ATOMIC_RELEASE);
     if (ctx->coordinator_started) pthread_join(ctx->coordinator_thread, NULL);
     psrti_coordinator_close(ctx->coordinator);
     if (*ctx->job_dir) rmdir(ctx->job_dir);

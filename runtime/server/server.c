@@ -463,7 +463,7 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
 psrt_status_t psrti_server_wait(psrti_server_t *s, const volatile int *stop)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->ended && !(stop && *stop)) {
+    while (!s->ended && !(stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))) {
         struct timespec ts;
         uint64_t until = psrti_now_ns() + 100 * PSRTI_NS_PER_MS;
         ts.tv_sec = (time_t)(until / PSRTI_NS_PER_S);
