@@ -37,15 +37,18 @@ const char *__tsan_default_options(void)
 /* Libraries of the system are not instrumented: ThreadSanitizer sees their memory accesses through
  * intercepted functions, but not all of their synchronization. So it also misses that
  *  tx_free, called in libzmq's thread, runs after the send that handed its argument over;
- *  libzmq opens and closes descriptors, which zt_sock_close watches, and their numbers are reused. */
+ *  libzmq opens and closes descriptors, whose numbers our own close and closedir meet again. */
 const char *__tsan_default_suppressions(void)
 {
     return "called_from_lib:libzmq.so\n"
+           "called_from_lib:libpgm\n"
            "called_from_lib:libsodium.so\n"
            "called_from_lib:libopenblas\n"
            "called_from_lib:libhwloc.so\n"
            "race:tx_free\n"
-           "race:zt_sock_close\n";
+           "race:zt_sock_close\n"
+           "race:zt_ep_bury\n"
+           "race:descriptors_open\n";
 }
 
 const char *__ubsan_default_options(void) { return "print_stacktrace=1"; }
