@@ -413,7 +413,6 @@ static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
     char text[PSRTI_NAME_MAX + 128];
     uint8_t *told = calloc(c->view->nowners, 1);
-    cs->clocked = 1;
     for (uint64_t i = 0; told && i < t->nslices && i < c->view->nvshards; i++) {
         uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
         uint32_t owner = c->view->vshards[v].owner;
@@ -434,15 +433,32 @@ static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
     free(told);
 }
 
+/* The clock of ssp says that everything of this step and of all before is there. */
+static int waits_for_earlier(const psrti_ctable_t *t, const psrti_cstep_t *cs)
+{
+    if (t->spec.consistency != PSRTI_SSP) return 0;
+    for (const psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        const psrti_cstep_t *o = PSRTI_LIST_ENTRY(n, const psrti_cstep_t, node);
+        if (o->step < cs->step && !o->clocked) return 1;
+    }
+    return 0;
+}
+
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
-    if (!cs->closing || cs->uncaptured) return;
-    if (!cs->clocked && !t->status && !c->status) {
+    if (!cs->closing || cs->uncaptured || (!cs->clocked && waits_for_earlier(t, cs))) return;
+    psrti_list_t *next = cs->clocked ? &t->csteps : cs->node.next; /* may have waited for this one */
+    int first = !cs->clocked;
+    cs->clocked = 1;
+    if (first && !t->status && !c->status) {
         cs->clocks = 1; /* ours, so that none that fails at once frees it under us */
         make_clocks(c, t, cs);
         cs->clocks--;
     }
-    if (cs->clocks) return;
-    psrti_list_remove(&cs->node);
-    free(cs);
+    if (!cs->clocks) {
+        psrti_list_remove(&cs->node);
+        free(cs);
+    }
+    if (next != &t->csteps)
+        psrti_cstep_review(c, t, PSRTI_LIST_ENTRY(next, psrti_cstep_t, node));
 }

@@ -294,6 +294,26 @@ Test(client, clock_goes_to_owners_that_got_nothing)
     fx_close(fx);
 }
 
+/* The first push came too early and is delayed; the clock of the second must not pass it. */
+Test(client, clocks_of_ssp_stay_in_order)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[2];
+    fx_table(fx, 1, 10, "ssp:1", 0);
+    for (int i = 0; i < 2; i++) fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    fx_ack(fx, 0, PSRT_ERR_AGAIN, 0, 0);
+    fx_ack(fx, 1, PSRT_OK, PSRTI_F_APPLIED, 1);
+    fx_ended(fx, &op[1], PSRT_OK);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 0), 0u);
+    fx->now += FX_RETRY;
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 3u);
+    fx_ack(fx, 2, PSRT_OK, PSRTI_F_APPLIED, 2);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 0), 2u);
+    cr_assert(fx->sent[3].hdr.step == 0 && fx->sent[4].hdr.step == 1);
+    fx_close(fx);
+}
+
 Test(client, late_jumps_to_the_open_step)
 {
     fx_t *fx = fx_open();
