@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the messages of the control plane and the structs of the runtime. What comes from the wire
- * is checked completely: counts, ranges, lengths, names. */
+/* Between the messages of the control plane and the structs of the runtime. What comes from the
+ * wire is checked completely: counts, ranges, lengths, names. */
 #ifndef PSRTI_CONVERT_H
 #define PSRTI_CONVERT_H
 

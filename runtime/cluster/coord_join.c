@@ -88,8 +88,11 @@ static int set_threads(psrti_coord_t *c, place_t *p, const Psrt__Join *join, cha
     uint32_t rank = PSRTI_TASK_RANK(p->task), n = (uint32_t)join->n_threads;
     psrti_view_owner_t *threads;
 
-    if (join->n_threads == 0 || join->n_threads > PSRTI_MAX_RANKS ||
-        (c->formed && p->nthreads && n != p->nthreads)) {
+    if (join->n_threads == 0) {
+        snprintf(text, size, "server:%u listens with no thread", rank);
+        return 0;
+    }
+    if (join->n_threads > PSRTI_MAX_RANKS || (c->formed && p->nthreads && n != p->nthreads)) {
         snprintf(text, size, "server:%u has %zu threads, the job began with %u", rank,
                  join->n_threads, p->nthreads);
         return 0;

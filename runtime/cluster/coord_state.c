@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state file: what a restarted coordinator cannot learn from the tasks that come back. A text of
- * lines, the first names the version; tables are not in it (tasks bring them along), only the bound
- * below which ids were given out. */
+/* The state file: what a restarted coordinator cannot learn from the tasks that come back. A
+ * text of lines, the first names the version; tables are not in it (tasks bring them along),
+ * only the bound below which ids were given out. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>

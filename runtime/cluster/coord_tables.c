@@ -355,8 +355,8 @@ static psrt_status_t check_specs(const Psrt__Declare *msg, psrti_table_spec_t **
     return specs ? PSRT_OK : PSRT_ERR_NO_MEMORY;
 }
 
-/* A repeated request is in flight and will be answered, or everything in it is decided and the answer
- * comes out the same. */
+/* A repeated request is in flight and will be answered, or everything in it is decided and the
+ * answer comes out the same. */
 psrt_status_t psrti_coord_on_declare(psrti_coord_t *c, place_t *worker, const Psrt__Declare *msg)
 {
     psrti_table_spec_t *specs;

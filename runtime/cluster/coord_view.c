@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Views, and the two phases in which a late worker enters one.
  *
- * A late join asks every live server for its highest open steps (Prepare); from then on servers close
- * no step above those until the next view. Any other change of the view ends that hold, so it starts
- * the join again under a new number. */
+ * A late join asks every live server for its highest open steps (Prepare); from then on servers
+ * close no step above those until the next view. Any other change of the view ends that hold, so
+ * it starts the join again under a new number. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,7 +121,8 @@ void psrti_coord_publish(psrti_coord_t *c)
     psrti_coord_next_join(c);
 }
 
-/* To one task that registered again. A server that missed late joins must still learn their steps. */
+/* To one task that registered again. A server that missed late joins must still learn their
+ * steps. */
 void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
 {
     int committed = 0;

@@ -16,8 +16,8 @@ typedef struct psrti_ctrl_link {
 } psrti_ctrl_link_t;
 
 void psrti_ctrl_init(psrti_ctrl_link_t *ctrl, psrti_net_t *net, uint64_t max_message);
-/* ERR_LIMIT: the message, or what a peer that does not read has waiting, is too large; the link is of
- * no more use. Of a link that is being lost nothing is said here. */
+/* ERR_LIMIT: the message, or what a peer that does not read has waiting, is too large; the link
+ * is of no more use. Of a link that is being lost nothing is said here. */
 psrt_status_t psrti_ctrl_send(psrti_ctrl_link_t *ctrl, const Psrt__Control *msg);
 psrt_status_t psrti_ctrl_flush(psrti_ctrl_link_t *ctrl); /* on WRITABLE */
 /* Forgets the queue; for after the link was lost or dropped. */

@@ -38,7 +38,8 @@ static void env_drop(void *arg)
     psrti_ctrl_reset(&m->ctrl);
 }
 
-/* A coordinator that does not read for so long is as good as silent: the heartbeats find that out. */
+/* A coordinator that does not read for so long is as good as silent: the heartbeats find that
+ * out. */
 static void env_send(void *arg, const Psrt__Control *msg)
 {
     psrti_member_t *m = arg;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A task's side of the control plane: joins, keeps the lease, declares, meets at barriers.
  *
- * member_core.h is the pure state machine; this is its driver: one thread with its own net. Callbacks
- * run on that thread; they must not block and may call psrti_member_held and psrti_member_prepared. */
+ * member_core.h is the pure state machine; this is its driver: one thread with its own net.
+ * Callbacks run on that thread; they must not block and may call psrti_member_held and
+ * psrti_member_prepared. */
 #ifndef PSRTI_MEMBER_H
 #define PSRTI_MEMBER_H
 
@@ -33,8 +34,10 @@ typedef struct psrti_member_params {
     /* Joined: the incarnation is known. Comes before the first view and before psrti_member_start
      * returns its OK to anyone waiting. */
     void (*on_joined)(void *arg, uint64_t incarnation);
-    /* A new view. from_step is NULL or, after a late join, tells for each of `count` tables the first
-     * step of `worker`. The view is valid during the call; ref it to keep it. */
+    /* A new view. from_step is NULL or, after a late join, tells for each of `count` tables the
+     * first step of `worker`; then the view may be one that is known already (a server that was cut
+     * off learns of several joins one by one). The view is valid during the call; ref it to keep
+     * it. */
     void (*on_view)(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
                     const uint32_t *table, const uint64_t *from_step);
     /* worker: answer to psrti_member_declare; request 0: a declared table failed later */
@@ -64,14 +67,16 @@ void psrti_member_declare(psrti_member_t *member, uint64_t request, size_t count
 void psrti_member_used(psrti_member_t *member, uint32_t table); /* first push */
 psrt_status_t psrti_member_barrier(psrti_member_t *member, const char *name, uint32_t count,
                                    uint64_t timeout_ns); /* blocks */
-/* Tells the coordinator that this task finished (or failed) and waits a bounded time for the word to
- * get out. */
+/* Tells the coordinator that this task finished (or failed) and waits a bounded time for the
+ * word to get out. */
 void psrti_member_leave(psrti_member_t *member, int failed);
 void psrti_member_held(psrti_member_t *member, size_t count, const psrti_member_table_t *tables);
 void psrti_member_prepared(psrti_member_t *member, uint64_t view, size_t count,
                            const uint32_t *table, const uint64_t *open_step);
-/* Monotonic time of the last sign of life of the coordinator and of our own last heartbeat run: a
- * server that finds a gap longer than the lease must not apply anything before it re-registered. */
+/* Monotonic time of the member thread's last turn with a confirmed incarnation. It stands still
+ * from a gap in our own progress longer than the lease until the coordinator confirmed that we
+ * still live: a server that finds it older than the lease must not apply anything. A coordinator
+ * that is down does not stop it. */
 uint64_t psrti_member_lease_seen(const psrti_member_t *member);
 
 #endif

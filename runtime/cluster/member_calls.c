@@ -132,8 +132,8 @@ static void ask_barrier(psrti_member_t *m, uint64_t request, const char *name, u
     submit(m, cmd);
 }
 
-/* Asks who is missing and waits a moment for the answer; it may be that all came meanwhile. Needs the
- * lock. */
+/* Asks who is missing and waits a moment for the answer; it may be that all came meanwhile.
+ * Needs the lock. */
 static void give_up(psrti_member_t *m, waiter_t *w, const char *name)
 {
     uint64_t deadline = deadline_in(WITHDRAW_WAIT_NS);

@@ -66,7 +66,8 @@ psrt_status_t psrti_member_core_held(psrti_member_core_t *core, size_t count,
                                      const psrti_member_table_t *tables);
 void psrti_member_core_prepared(psrti_member_core_t *core, uint64_t view, size_t count,
                                 const uint32_t *table, const uint64_t *open_step);
-/* The word goes out now or after the next reconnect; ended when it was answered. No end callback. */
+/* The word goes out now or after the next reconnect; ended when it was answered. No end
+ * callback. */
 void psrti_member_core_leave(psrti_member_core_t *core, int failed);
 
 int psrti_member_core_ended(const psrti_member_core_t *core);

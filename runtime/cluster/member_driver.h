@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by member.c (the thread that owns the net and the core) and member_calls.c (what other threads
- * call). Other threads put commands in a queue and wake the thread. */
+/* Shared by member.c (the thread that owns the net and the core) and member_calls.c (what other
+ * threads call). Other threads put commands in a queue and wake the thread. */
 #ifndef PSRTI_MEMBER_DRIVER_H
 #define PSRTI_MEMBER_DRIVER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by member_core.c (connection, joining, views, the end) and member_tables.c (what was asked:
- * tables and barriers). */
+/* Shared by member_core.c (connection, joining, views, the end) and member_tables.c (what was
+ * asked: tables and barriers). */
 #ifndef PSRTI_MEMBER_INTERNAL_H
 #define PSRTI_MEMBER_INTERNAL_H
 

@@ -171,8 +171,8 @@ static psrt_status_t answer(psrti_member_core_t *m, const Psrt__Declared *msg, d
         out[i].first_step = t->first_step;
         out[i].spec = &d->specs[i];
         if (t->id == 0 || out[i].status == PSRT_ERR_PROTOCOL) return PSRT_ERR_PROTOCOL;
-        /* What is remembered is brought along when registering again, so that a lost table stays lost.
-         * After a mismatch it is only this task's own specification that was refused. */
+        /* What is remembered is brought along when registering again, so that a lost table stays
+         * lost. After a mismatch it is only this task's own specification that was refused. */
         if (out[i].status == PSRT_ERR_MISMATCH) continue;
         if (remember(m, t->id, &d->specs[i], &k) != PSRT_OK) return PSRT_ERR_NO_MEMORY;
         k->status = out[i].status;

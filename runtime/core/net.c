@@ -212,7 +212,7 @@ void psrti_net_close(psrti_net_t *net)
 
 void psrti_net_set_incarnation(psrti_net_t *net, uint64_t incarnation)
 {
-    net->p.incarnation = incarnation;
+    __atomic_store_n(&net->p.incarnation, incarnation, __ATOMIC_RELAXED);
 }
 
 uint32_t psrti_net_addrs(const psrti_net_t *net, char addr[][PSRT_ADDR_MAX], uint32_t max)

@@ -2,13 +2,17 @@
 /* Links: authenticated sessions over whichever transport reaches the peer best.
  *
  * A net owns the interfaces of one thread. Every connection starts with HELLO (job nonce, task,
- * incarnation, channel, token) and WELCOME (session); nothing else is let through before. Invariants:
- *  - at most one link per (peer task, channel) is accepted; a newer one of the same or a higher
- *    incarnation closes the older before it carries traffic; a lower incarnation is refused;
- *  - every frame that reaches on_msg has the session of its link;
- *  - after LOST nothing more comes from a link and its pending sends are done.
+ * incarnation, channel, token) and WELCOME (session); nothing else is let through before.
+ * Invariants:
+ * - at most one link per (peer task, channel) is accepted; a newer one of the same or a higher
+ *   incarnation closes the older before it carries traffic; a lower incarnation is refused;
+ * - every frame that reaches on_msg has the session of its link;
+ * - after LOST nothing more comes from a link and its pending sends are done.
+ * On the control plane a process has no incarnation before it joined, so there (control = 1)
+ * several links of a task may be up and the coordinator decides between them.
  * A lost link is a fact about a connection; whether the peer is dead is for views to say.
- * One thread at a time; only psrti_net_wake may be called from others. */
+ * One thread at a time; only psrti_net_wake and psrti_net_set_incarnation may be called from
+ * others. The net keeps its own note in msg->flags: copies of a held message must keep it. */
 #ifndef PSRTI_NET_H
 #define PSRTI_NET_H
 
@@ -64,8 +68,8 @@ void psrti_net_set_incarnation(psrti_net_t *net, uint64_t incarnation);
 /* Addresses of the listening interfaces, best first. */
 uint32_t psrti_net_addrs(const psrti_net_t *net, char addr[][PSRT_ADDR_MAX], uint32_t max);
 
-/* Dials; UP or LOST follows through on_link (never from inside this call). Of the addresses that can
- * be reached the best path is tried first, then the next one. ERR_UNREACHABLE: none can be. */
+/* Dials; UP or LOST follows through on_link (never from inside this call). Of the addresses that
+ * can be reached the best path is tried first, then the next one. ERR_UNREACHABLE: none can be. */
 psrt_status_t psrti_net_connect(psrti_net_t *net, const char addr[][PSRT_ADDR_MAX], uint32_t naddrs,
                                 uint32_t task, uint32_t channel, psrti_link_t **link_p);
 /* Fences and frees the link; no LOST callback; pending sends are done with ERR_CANCELED. */

@@ -104,7 +104,8 @@ static void fail(net_link_t *link, psrt_status_t why, const char *text)
     link->state = LINK_FAILED;
 }
 
-/* REFUSED is an answer of the peer to HELLO; a closed port is only a peer that cannot be reached. */
+/* REFUSED is an answer of the peer to HELLO; a closed port is only a peer that cannot be
+ * reached. */
 static psrt_status_t unreached(psrt_status_t status)
 {
     return status == PSRT_ERR_REFUSED ? PSRT_ERR_UNREACHABLE : status;
@@ -196,7 +197,7 @@ static void send_hello(net_link_t *link)
     uint8_t payload[PSRTI_HELLO_BYTES];
     psrt_hdr_t hdr = { .type = PSRTI_T_HELLO, .length = PSRTI_HELLO_BYTES };
 
-    link->hello_incarnation = link->net->p.incarnation;
+    link->hello_incarnation = __atomic_load_n(&link->net->p.incarnation, __ATOMIC_RELAXED);
     psrti_hello_t hello = hello_of(link);
     psrti_hello_encode(&hello, payload);
     psrt_status_t st =

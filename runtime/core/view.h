@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A view: who is in the job, where the owners listen, which owner has which virtual shard. Numbered by
- * the coordinator, immutable once made, shared by reference count.
+/* A view: who is in the job, where the owners listen, which owner has which virtual shard.
+ * Numbered by the coordinator, immutable once made, shared by reference count.
  *
  * An owner is one server thread: share-nothing, with its own interfaces, sessions and shards. */
 #ifndef PSRTI_VIEW_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The drivers with real threads and transports: 3 workers, 2 servers and a coordinator in a process. */
+/* The drivers with real threads and transports: 3 workers, 2 servers and a coordinator in a
+ * process. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,7 +416,7 @@ Test(cluster, barrier_timeout_names_the_missing, .timeout = 120)
     cluster_free(c);
 }
 
-/* ---- coming back ------------------------------------------------------------------------------- */
+/* ---- coming back ----------------------------------------------------------------------------- */
 
 static void forget(node_t *n)
 {

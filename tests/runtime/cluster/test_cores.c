@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cores of coordinator and members together, with a virtual clock and links that delay and break.
+/* The cores of coordinator and members together, with a virtual clock and links that delay and
+ * break.
  *
- * For each seed: tasks start in any order; for a while links are cut, tasks are killed and restarted
- * or stopped for longer than a lease, and the coordinator is restarted from its state; then all heals
- * and the job must come to its orderly end. Checked all the way: incarnations grow, views grow,
- * answers agree, a table that was ready is never given to a server a second time. */
+ * For each seed: tasks start in any order; for a while links are cut, tasks are killed and
+ * restarted or stopped for longer than a lease, and the coordinator is restarted from its state;
+ * then all heals and the job must come to its orderly end. Checked all the way: incarnations
+ * grow, views grow, answers agree, a table that was ready is never given to a server a second
+ * time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -503,7 +505,8 @@ static void make_trouble(rig_t *r)
     }
 }
 
-/* While the job ends nobody may be taken for dead, but connections and the coordinator still break. */
+/* While the job ends nobody may be taken for dead, but connections and the coordinator still
+ * break. */
 static void make_little_trouble(rig_t *r)
 {
     process_t *p = &r->tasks[rnd(r, r->leaving ? WORKERS : TASKS)];

@@ -384,8 +384,8 @@ Test(net, a_frame_of_another_session_closes_the_link, .init = setup, .fini = tea
     psrti_net_close(s.net);
 }
 
-/* Three waits of 5 s at once: an accepted connection that says nothing, one too many of those, and a
- * dialled peer that answers nothing. */
+/* Three waits of 5 s at once: an accepted connection that says nothing, one too many of those,
+ * and a dialled peer that answers nothing. */
 Test(net, silence_ends_in_time, .init = setup, .fini = teardown, .timeout = 120)
 {
     end_t s, w;
@@ -421,7 +421,7 @@ Test(net, silence_ends_in_time, .init = setup, .fini = teardown, .timeout = 120)
     psrti_net_close(s.net);
 }
 
-/* ---- sleeping, memory, names ------------------------------------------------------------------- */
+/* ---- sleeping, memory, names ----------------------------------------------------------------- */
 
 static void *wake_often(void *arg)
 {

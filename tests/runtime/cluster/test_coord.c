@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The coordinator's core alone, event by event. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/cluster/convert.h"
+#include "runtime/cluster/coord_core.h"
+#include "support/test.h"
+
+#define SECOND PSRTI_NS_PER_S
+#define PEERS 16
+
+/* What a peer was sent last. */
+typedef struct seen {
+    unsigned welcomes, views, finishes, refusals, holds, declared, barriers, closed;
+    uint64_t incarnation, view;
+    psrt_status_t status; /* of the last Refused, Finish or BarrierDone */
+    char text[512];
+    psrt_status_t table_status;
+    uint32_t table;
+    uint64_t declared_request;
+} seen_t;
+
+typedef struct fixture {
+    psrti_coord_t *c;
+    uint64_t now;
+    seen_t peer[PEERS];
+    int finished;
+    psrt_status_t status;
+    char text[512];
+    char *state;
+} fixture_t;
+
+static void f_send(void *arg, uint64_t peer, const Psrt__Control *m)
+{
+    fixture_t *f = arg;
+    seen_t *s = &f->peer[peer];
+
+    switch (m->body_case) {
+    case PSRT__CONTROL__BODY_WELCOME:
+        s->welcomes++;
+        s->incarnation = m->welcome->incarnation;
+        break;
+    case PSRT__CONTROL__BODY_VIEW:
+        s->views++;
+        s->view = m->view->number;
+        break;
+    case PSRT__CONTROL__BODY_REFUSED:
+        s->refusals++;
+        s->status = (psrt_status_t)m->refused->status;
+        snprintf(s->text, sizeof s->text, "%s", m->refused->text);
+        break;
+    case PSRT__CONTROL__BODY_FINISH:
+        s->finishes++;
+        s->status = (psrt_status_t)m->finish->status;
+        snprintf(s->text, sizeof s->text, "%s", m->finish->text);
+        break;
+    case PSRT__CONTROL__BODY_BARRIER_DONE:
+        s->barriers++;
+        s->status = (psrt_status_t)m->barrier_done->status;
+        snprintf(s->text, sizeof s->text, "%s", m->barrier_done->text);
+        break;
+    case PSRT__CONTROL__BODY_HOLD:
+        s->holds++;
+        s->table = m->hold->tables[0]->id;
+        break;
+    case PSRT__CONTROL__BODY_DECLARED:
+        s->declared++;
+        s->declared_request = m->declared->request;
+        s->table = m->declared->tables[0]->id;
+        s->table_status = (psrt_status_t)m->declared->tables[0]->status;
+        snprintf(s->text, sizeof s->text, "%s", m->declared->tables[0]->text);
+        break;
+    default: break;
+    }
+}
+
+static void f_close(void *arg, uint64_t peer) { ((fixture_t *)arg)->peer[peer].closed++; }
+
+static void f_persist(void *arg, const char *text, size_t len)
+{
+    fixture_t *f = arg;
+    free(f->state);
+    f->state = strndup(text, len);
+}
+
+static void f_note(void *arg, psrt_log_level_t level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)text;
+}
+
+static void f_finish(void *arg, psrt_status_t status, const char *text)
+{
+    fixture_t *f = arg;
+    cr_assert_eq(f->finished, 0);
+    f->finished = 1;
+    f->status = status;
+    snprintf(f->text, sizeof f->text, "%s", text);
+}
+
+static psrt_status_t open_with(fixture_t *f, const char *state)
+{
+    psrti_coord_params_t p = { 2, 1, 8, SECOND, 5 * SECOND, 60 * SECOND, 10 * SECOND, state };
+    psrti_coord_env_t env = { f, f_send, f_close, f_persist, f_note, f_finish };
+    return psrti_coord_new(&p, &env, f->now, &f->c);
+}
+
+/* 2 workers, 1 server */
+static fixture_t *fixture(void)
+{
+    fixture_t *f = calloc(1, sizeof *f);
+    f->now = 100 * SECOND;
+    cr_assert_eq(open_with(f, NULL), PSRT_OK);
+    return f;
+}
+
+static void fixture_free(fixture_t *f)
+{
+    psrti_coord_free(f->c);
+    free(f->state);
+    free(f);
+}
+
+static psrt_status_t message(fixture_t *f, uint64_t peer, const Psrt__Control *m)
+{
+    return psrti_coord_message(f->c, peer, m, f->now);
+}
+
+static psrt_status_t join_as(fixture_t *f, uint64_t peer, uint32_t task, uint64_t incarnation,
+                             uint32_t workers, size_t threads)
+{
+    Psrt__Join body = PSRT__JOIN__INIT;
+    Psrt__Owner owner = PSRT__OWNER__INIT, *owners[2] = { &owner, &owner };
+
+    body.task = task;
+    body.incarnation = incarnation;
+    body.host = "host";
+    body.pid = 42;
+    body.nonce = 1000 + peer;
+    body.workers = workers;
+    body.servers = 1;
+    body.n_threads = threads;
+    body.threads = owners;
+    PSRTI_CONTROL(m, JOIN, join, &body);
+    return message(f, peer, &m);
+}
+
+/* Connects as `task` and joins as a new process. */
+static void join(fixture_t *f, uint64_t peer, uint32_t task)
+{
+    psrti_coord_peer_up(f->c, peer, task, f->now);
+    cr_assert_eq(join_as(f, peer, task, 0, 2, PSRTI_TASK_ROLE(task) == PSRTI_SERVER), PSRT_OK);
+}
+
+#define W0 PSRTI_TASK(PSRTI_WORKER, 0)
+#define W1 PSRTI_TASK(PSRTI_WORKER, 1)
+#define S0 PSRTI_TASK(PSRTI_SERVER, 0)
+
+/* peers: 1 worker:0, 2 worker:1, 3 server:0 */
+static fixture_t *assembled(void)
+{
+    fixture_t *f = fixture();
+    join(f, 1, W0);
+    join(f, 2, W1);
+    cr_assert_eq(f->peer[1].views, 0);
+    join(f, 3, S0);
+    for (int i = 1; i <= 3; i++)
+        cr_assert_eq(f->peer[i].views, 1);
+    return f;
+}
+
+static void beat(fixture_t *f, uint64_t peer)
+{
+    Psrt__Heartbeat body = PSRT__HEARTBEAT__INIT;
+    PSRTI_CONTROL(m, HEARTBEAT, heartbeat, &body);
+    cr_assert_eq(message(f, peer, &m), PSRT_OK);
+}
+
+/* Lets time pass in ticks; peers of the mask send heartbeats. */
+static void pass(fixture_t *f, uint64_t ns, unsigned beating)
+{
+    for (uint64_t end = f->now + ns; f->now < end;) {
+        f->now += SECOND / 2;
+        for (uint64_t p = 1; p < PEERS; p++)
+            if (beating >> p & 1) beat(f, p);
+        psrti_coord_tick(f->c, f->now);
+    }
+}
+
+static psrt_status_t declare(fixture_t *f, uint64_t peer, uint64_t request, uint64_t rows)
+{
+    psrt_dense_params_t dp = PSRT_DENSE_PARAMS_INIT;
+    psrti_table_spec_t spec;
+    Psrt__TableSpec wire, *list[1] = { &wire };
+    Psrt__Declare body = PSRT__DECLARE__INIT;
+
+    dp.ndim = 1;
+    dp.shape[0] = rows;
+    cr_assert_eq(psrti_table_spec_make("t", &dp, &spec), PSRT_OK);
+    psrti_spec_to_wire(&spec, &wire);
+    body.request = request;
+    body.n_specs = 1;
+    body.specs = list;
+    PSRTI_CONTROL(m, DECLARE, declare, &body);
+    return message(f, peer, &m);
+}
+
+static void held(fixture_t *f, uint64_t peer, uint32_t table, psrt_status_t status,
+                 const char *text)
+{
+    psrti_wire_tables_t tables;
+    Psrt__Held body = PSRT__HELD__INIT;
+
+    cr_assert_eq(psrti_wire_tables_init(&tables, 1), PSRT_OK);
+    psrti_wire_tables_add(&tables, table, status, text, NULL, 0);
+    body.n_tables = 1;
+    body.tables = tables.list;
+    PSRTI_CONTROL(m, HELD, held, &body);
+    cr_assert_eq(message(f, peer, &m), PSRT_OK);
+    psrti_wire_tables_free(&tables);
+}
+
+static void barrier(fixture_t *f, uint64_t peer, uint64_t request, uint32_t count)
+{
+    Psrt__Barrier body = PSRT__BARRIER__INIT;
+    body.name = "b";
+    body.request = request;
+    body.count = count;
+    PSRTI_CONTROL(m, BARRIER, barrier, &body);
+    cr_assert_eq(message(f, peer, &m), PSRT_OK);
+}
+
+static void leave(fixture_t *f, uint64_t peer, int failed)
+{
+    Psrt__Leave body = PSRT__LEAVE__INIT;
+    body.failed = failed;
+    PSRTI_CONTROL(m, LEAVE, leave, &body);
+    cr_assert_eq(message(f, peer, &m), PSRT_OK);
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+static void refused_join(uint32_t task, uint32_t as, uint32_t workers, size_t threads,
+                         const char *text)
+{
+    fixture_t *f = fixture();
+    psrti_coord_peer_up(f->c, 1, task, f->now);
+    cr_assert_eq(join_as(f, 1, as, 0, workers, threads), PSRT_OK);
+    cr_assert_eq(f->peer[1].refusals, 1);
+    cr_assert_eq(f->peer[1].status, PSRT_ERR_REFUSED);
+    cr_assert_str_eq(f->peer[1].text, text);
+    fixture_free(f);
+}
+
+Test(coord, wrong_joins_are_refused)
+{
+    refused_join(PSRTI_TASK(PSRTI_WORKER, 2), PSRTI_TASK(PSRTI_WORKER, 2), 2, 0,
+                 "worker:2 is not in the job, which has 2 workers and 1 servers");
+    refused_join(W0, W0, 3, 0, "worker:0 was told of 3 workers and 1 servers, the job has 2 and 1");
+    refused_join(W0, W1, 2, 0, "joins as another task than it is connected as");
+    refused_join(S0, S0, 2, 0, "server:0 listens with no thread");
+}
+
+Test(coord, joins_are_idempotent_and_ranks_are_taken)
+{
+    fixture_t *f = fixture();
+    join(f, 1, W0);
+    cr_assert_eq(join_as(f, 1, W0, 0, 2, 0), PSRT_OK);
+    cr_assert_eq(f->peer[1].welcomes, 2);
+    cr_assert_eq(f->peer[1].incarnation, 1);
+    join(f, 4, W0); /* another process: waits */
+    cr_assert_eq(f->peer[4].welcomes + f->peer[4].refusals, 0);
+    pass(f, SECOND, 1u << 1);
+    cr_assert_eq(f->peer[4].status, PSRT_ERR_REFUSED);
+    cr_assert_str_eq(f->peer[4].text, "worker:0 is already taken by pid 42 on host host");
+    join(f, 5, W0);
+    pass(f, 6 * SECOND, 0); /* now the older one is silent */
+    cr_assert_eq(f->peer[1].status, PSRT_ERR_FENCED);
+    cr_assert_eq(f->peer[5].welcomes, 1);
+    cr_assert_eq(f->peer[5].incarnation, 2);
+    /* the older one comes back */
+    psrti_coord_peer_up(f->c, 6, W0, f->now);
+    cr_assert_eq(join_as(f, 6, W0, 1, 2, 0), PSRT_OK);
+    cr_assert_eq(f->peer[6].status, PSRT_ERR_FENCED);
+    cr_assert_str_eq(f->peer[6].text, "worker:0 incarnation 1 was declared dead");
+    fixture_free(f);
+}
+
+/* ---- leases and the end ---------------------------------------------------------------------- */
+
+Test(coord, no_lease_ends_while_the_coordinator_was_stopped)
+{
+    fixture_t *f = assembled();
+    f->now += 600 * SECOND;
+    psrti_coord_tick(f->c, f->now);
+    pass(f, 3 * SECOND, 0);
+    cr_assert_eq(f->peer[1].refusals, 0);
+    pass(f, 3 * SECOND, 0); /* but a lease of running time does */
+    cr_assert_eq(f->peer[1].refusals, 1);
+    cr_assert_str_eq(f->peer[1].text, "worker:0 incarnation 1 was declared dead: silent for 5 s");
+    fixture_free(f);
+}
+
+Test(coord, all_workers_died)
+{
+    fixture_t *f = assembled();
+    pass(f, 6 * SECOND, 1u << 3);
+    cr_assert_eq(f->peer[3].views, 3); /* the first one and two deaths */
+    cr_assert_eq(f->peer[3].finishes, 0);
+    pass(f, 11 * SECOND, 1u << 3);
+    const char *text = "all workers died without finishing: worker:0, worker:1";
+    cr_assert_eq(f->peer[3].status, PSRT_ERR_PEER_LOST);
+    cr_assert_str_eq(f->peer[3].text, text);
+    psrti_coord_peer_lost(f->c, 3, f->now);
+    cr_assert_eq(f->finished, 1);
+    cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
+    cr_assert_str_eq(f->text, text);
+    fixture_free(f);
+}
+
+Test(coord, finished_workers_end_the_job)
+{
+    fixture_t *f = assembled();
+    leave(f, 1, 0);
+    cr_assert_eq(f->peer[1].finishes, 1);
+    cr_assert_eq(f->peer[2].views, 2);
+    leave(f, 2, 0);
+    cr_assert_eq(f->peer[3].finishes, 1);
+    cr_assert_eq(f->peer[3].status, PSRT_OK);
+    cr_assert_eq(f->finished, 0);
+    psrti_coord_peer_lost(f->c, 3, f->now);
+    cr_assert_eq(f->finished, 1);
+    cr_assert_eq(f->status, PSRT_OK);
+    fixture_free(f);
+}
+
+Test(coord, a_failed_worker_fails_the_job)
+{
+    fixture_t *f = assembled();
+    leave(f, 1, 1);
+    leave(f, 2, 0);
+    pass(f, 11 * SECOND, 1u << 3);
+    cr_assert_eq(f->peer[3].status, PSRT_ERR_PEER_LOST);
+    cr_assert_str_eq(f->peer[3].text, "worker:0 failed");
+    pass(f, 3 * SECOND, 1u << 3); /* the server does not leave: not waited for */
+    cr_assert_eq(f->finished, 1);
+    cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
+    fixture_free(f);
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+Test(coord, a_declare_is_answered_when_all_servers_hold)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK);
+    cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK); /* repeated */
+    cr_assert_eq(f->peer[3].holds, 1);
+    cr_assert_eq(declare(f, 2, 9, 7), PSRT_OK);
+    cr_assert_eq(f->peer[1].declared + f->peer[2].declared, 0);
+    held(f, 3, f->peer[3].table, PSRT_OK, NULL);
+    held(f, 3, f->peer[3].table, PSRT_OK, NULL);
+    for (int i = 1; i <= 2; i++) {
+        cr_assert_eq(f->peer[i].declared, 1);
+        cr_assert_eq(f->peer[i].table_status, PSRT_OK);
+        cr_assert_eq(f->peer[i].table, 1);
+        cr_assert_eq(f->peer[i].declared_request, i == 1 ? 1 : 9);
+    }
+    cr_assert_eq(declare(f, 2, 9, 7), PSRT_OK); /* the answer was lost: the same again */
+    cr_assert_eq(f->peer[2].declared, 2);
+    cr_assert_eq(f->peer[2].table, 1);
+    fixture_free(f);
+}
+
+Test(coord, a_server_without_memory_fails_the_table_for_all)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK);
+    held(f, 3, 1, PSRT_ERR_NO_MEMORY, "server:0: 7 elements are too many");
+    cr_assert_eq(f->peer[1].table_status, PSRT_ERR_NO_MEMORY);
+    cr_assert_str_eq(f->peer[1].text, "server:0: 7 elements are too many");
+    cr_assert_eq(declare(f, 2, 1, 7), PSRT_OK);
+    cr_assert_eq(f->peer[2].table_status, PSRT_ERR_NO_MEMORY);
+    fixture_free(f);
+}
+
+Test(coord, a_mismatch_in_flight_fails_both)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK);
+    cr_assert_eq(declare(f, 2, 1, 8), PSRT_OK);
+    for (int i = 1; i <= 2; i++) {
+        cr_assert_eq(f->peer[i].declared, 1);
+        cr_assert_eq(f->peer[i].declared_request, 1);
+        cr_assert_eq(f->peer[i].table_status, PSRT_ERR_MISMATCH);
+        cr_assert(strstr(f->peer[i].text, "worker:0") && strstr(f->peer[i].text, "worker:1"), "%s",
+                  f->peer[i].text);
+    }
+    held(f, 3, 1, PSRT_OK, NULL); /* comes too late to matter */
+    cr_assert_eq(f->peer[1].declared, 1);
+    fixture_free(f);
+}
+
+Test(coord, malformed_requests_are_protocol_errors)
+{
+    fixture_t *f = assembled();
+    Psrt__Declare none = PSRT__DECLARE__INIT;
+    Psrt__Held body = PSRT__HELD__INIT;
+    PSRTI_CONTROL(empty, DECLARE, declare, &none);
+    PSRTI_CONTROL(role, HELD, held, &body);
+    none.request = 1;
+    cr_assert_eq(message(f, 1, &empty), PSRT_ERR_PROTOCOL);
+    cr_assert_eq(declare(f, 1, 0, 7), PSRT_ERR_PROTOCOL);
+    cr_assert_eq(declare(f, 3, 1, 7), PSRT_ERR_PROTOCOL);  /* a server declares nothing */
+    cr_assert_eq(message(f, 1, &role), PSRT_ERR_PROTOCOL); /* a worker holds nothing */
+    fixture_free(f);
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+Test(coord, barriers_complete_once_for_everyone)
+{
+    fixture_t *f = assembled();
+    barrier(f, 1, 1, 0);
+    barrier(f, 1, 1, 0); /* repeated: does not stand in for another worker */
+    cr_assert_eq(f->peer[1].barriers, 0);
+    barrier(f, 2, 4, 0);
+    cr_assert_eq(f->peer[1].barriers, 1);
+    cr_assert_eq(f->peer[2].barriers, 1);
+    barrier(f, 1, 1, 0); /* the answer was lost */
+    cr_assert_eq(f->peer[1].barriers, 2);
+    cr_assert_eq(f->peer[1].status, PSRT_OK);
+    barrier(f, 1, 2, 0); /* the name again: a new barrier */
+    cr_assert_eq(f->peer[1].barriers, 2);
+    fixture_free(f);
+}
+
+Test(coord, barriers_with_other_counts_mismatch)
+{
+    fixture_t *f = assembled();
+    barrier(f, 1, 1, 2);
+    barrier(f, 2, 1, 0);
+    for (int i = 1; i <= 2; i++) {
+        cr_assert_eq(f->peer[i].status, PSRT_ERR_MISMATCH);
+        cr_assert_str_eq(f->peer[i].text, "barrier \"b\": worker:1 gave count 0, others 2");
+    }
+    fixture_free(f);
+}
+
+Test(coord, the_dead_are_not_waited_for)
+{
+    fixture_t *f = assembled();
+    barrier(f, 1, 1, 2);
+    pass(f, 6 * SECOND, 1u << 1 | 1u << 3);
+    cr_assert_eq(f->peer[1].barriers, 1);
+    cr_assert_eq(f->peer[1].status, PSRT_OK);
+    fixture_free(f);
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+Test(coord, state_is_read_strictly)
+{
+    fixture_t *f = assembled(), *g = calloc(1, sizeof *g);
+    char *state = strdup(f->state), text[128];
+    size_t lines = 0;
+
+    cr_assert_eq(open_with(g, state), PSRT_OK);
+    psrti_coord_free(g->c);
+    g->c = NULL;
+    for (const char *s = state; *s; s++)
+        lines += *s == '\n';
+    cr_assert(lines > 8);
+    /* without its end, with a line that is none, of another job, of another program */
+    *strstr(state, "end\n") = '\0';
+    cr_assert_eq(open_with(g, state), PSRT_ERR_INVALID);
+    strcpy(text, "psrt-coordinator 1\nview x\nend\n");
+    cr_assert_eq(open_with(g, text), PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "line 2 \"view x\""), "%s", psrt_last_error());
+    cr_assert_eq(open_with(g, "psrt-coordinator 1\njob 3 1 8\nend\n"), PSRT_ERR_INVALID);
+    cr_assert_eq(open_with(g, "{}"), PSRT_ERR_INVALID);
+    cr_assert_eq(open_with(g, ""), PSRT_ERR_INVALID);
+    free(state);
+    fixture_free(g);
+    fixture_free(f);
+}
+
+Test(coord, a_successor_knows_lives_and_never_reuses_numbers)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK);
+    uint64_t view = f->peer[1].view;
+    psrti_coord_free(f->c);
+    char *state = strdup(f->state);
+    memset(f->peer, 0, sizeof f->peer);
+    cr_assert_eq(open_with(f, state), PSRT_OK);
+    free(state);
+    static const uint32_t tasks[] = { 0, W0, W1, S0 };
+    for (uint64_t p = 1; p <= 3; p++) {
+        cr_assert_eq(f->peer[1].welcomes, 0, "decides before all are back");
+        psrti_coord_peer_up(f->c, p, tasks[p], f->now);
+        cr_assert_eq(join_as(f, p, tasks[p], p, 2, p == 3), PSRT_OK);
+    }
+    for (uint64_t p = 1; p <= 3; p++) {
+        cr_assert_eq(f->peer[p].welcomes, 1);
+        cr_assert_eq(f->peer[p].incarnation, p);
+        cr_assert(f->peer[p].view > view);
+    }
+    cr_assert_eq(declare(f, 1, 2, 7), PSRT_OK); /* nobody brought the table: a new one */
+    cr_assert(f->peer[3].table > 1);
+    fixture_free(f);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member's core alone: time, lost connections, the ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cluster/member_core.h"
+#include "support/test.h"
+
+#define SECOND PSRTI_NS_PER_S
+
+typedef struct fixture {
+    psrti_member_core_t *m;
+    uint64_t now;
+    unsigned dials, drops, joins, heartbeats, leaves, barriers;
+    uint64_t join_incarnation;
+    int ended;
+    psrt_status_t status;
+    char text[512];
+} fixture_t;
+
+static void f_dial(void *arg) { ((fixture_t *)arg)->dials++; }
+static void f_drop(void *arg) { ((fixture_t *)arg)->drops++; }
+
+static void f_send(void *arg, const Psrt__Control *msg)
+{
+    fixture_t *f = arg;
+    if (msg->body_case == PSRT__CONTROL__BODY_JOIN) {
+        f->joins++;
+        f->join_incarnation = msg->join->incarnation;
+    }
+    f->heartbeats += msg->body_case == PSRT__CONTROL__BODY_HEARTBEAT;
+    f->leaves += msg->body_case == PSRT__CONTROL__BODY_LEAVE;
+    f->barriers += msg->body_case == PSRT__CONTROL__BODY_BARRIER;
+}
+
+static void f_joined(void *arg, uint64_t incarnation)
+{
+    (void)arg;
+    (void)incarnation;
+}
+
+static void f_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
+                   const uint32_t *table, const uint64_t *step)
+{
+    (void)arg;
+    (void)view;
+    (void)worker;
+    (void)count;
+    (void)table;
+    (void)step;
+}
+
+static void f_tables(void *arg, size_t count, const psrti_member_table_t *tables)
+{
+    (void)arg;
+    (void)count;
+    (void)tables;
+}
+
+static void f_declared(void *arg, uint64_t request, size_t count,
+                       const psrti_member_table_t *tables)
+{
+    (void)request;
+    f_tables(arg, count, tables);
+}
+
+static void f_prepare(void *arg, uint64_t view, uint32_t worker)
+{
+    (void)arg;
+    (void)view;
+    (void)worker;
+}
+
+static void f_barrier(void *arg, uint64_t request, psrt_status_t status, const char *text)
+{
+    (void)arg;
+    (void)request;
+    (void)status;
+    (void)text;
+}
+
+static void f_end(void *arg, psrt_status_t status, const char *text)
+{
+    fixture_t *f = arg;
+    cr_assert_eq(f->ended, 0);
+    f->ended = 1;
+    f->status = status;
+    snprintf(f->text, sizeof f->text, "%s", text);
+}
+
+static fixture_t *fixture(void)
+{
+    fixture_t *f = calloc(1, sizeof *f);
+    psrti_member_env_t env = { f,          f_dial,   f_drop,    f_send,    f_joined, f_view,
+                               f_declared, f_tables, f_prepare, f_barrier, f_end };
+    psrti_member_core_params_t p = {
+        .task = PSRTI_TASK(PSRTI_WORKER, 0),
+        .workers = 1,
+        .host = "h",
+        .coordinator = "tcp://c:1",
+        .pid = 1,
+        .nonce = 5,
+        .heartbeat_ns = SECOND,
+        .lease_ns = 5 * SECOND,
+        .start_timeout_ns = 60 * SECOND,
+        .coordinator_timeout_ns = 60 * SECOND,
+    };
+    f->now = 7 * SECOND;
+    cr_assert_eq(psrti_member_core_new(&p, &env, f->now, &f->m), PSRT_OK);
+    return f;
+}
+
+static void fixture_free(fixture_t *f)
+{
+    psrti_member_core_free(f->m);
+    free(f);
+}
+
+static void tick(fixture_t *f) { cr_assert(psrti_member_core_tick(f->m, f->now) > f->now); }
+
+static void receive(fixture_t *f, const Psrt__Control *msg)
+{
+    cr_assert_eq(psrti_member_core_message(f->m, msg, f->now), PSRT_OK);
+}
+
+static void welcome(fixture_t *f, uint64_t incarnation)
+{
+    Psrt__Welcome body = PSRT__WELCOME__INIT;
+    body.incarnation = incarnation;
+    body.lease_ms = 5000;
+    PSRTI_CONTROL(msg, WELCOME, welcome, &body);
+    receive(f, &msg);
+}
+
+static void view(fixture_t *f, uint64_t number)
+{
+    Psrt__View body = PSRT__VIEW__INIT;
+    body.number = number;
+    PSRTI_CONTROL(msg, VIEW, view, &body);
+    receive(f, &msg);
+}
+
+/* Joined as incarnation 3, with a view. */
+static fixture_t *joined(void)
+{
+    fixture_t *f = fixture();
+    tick(f);
+    cr_assert_eq(f->dials, 1);
+    psrti_member_core_link_up(f->m, f->now);
+    cr_assert_eq(f->joins, 1);
+    cr_assert_eq(f->join_incarnation, 0);
+    cr_assert(!psrti_member_core_is_current(f->m));
+    welcome(f, 3);
+    view(f, 1);
+    cr_assert(psrti_member_core_is_ready(f->m) && psrti_member_core_is_current(f->m));
+    return f;
+}
+
+Test(member, an_unreachable_coordinator_is_named)
+{
+    fixture_t *f = fixture();
+    unsigned steps = 0;
+    for (; !f->ended && steps < 10000; steps++) {
+        unsigned before = f->dials;
+        uint64_t next = psrti_member_core_tick(f->m, f->now);
+        if (f->dials > before)
+            psrti_member_core_link_lost(f->m, PSRT_ERR_UNREACHABLE, "no route", f->now);
+        else
+            f->now = next;
+    }
+    cr_assert_eq(f->status, PSRT_ERR_UNREACHABLE);
+    cr_assert_str_eq(f->text, "coordinator tcp://c:1 could not be reached within 60 s: no route");
+    cr_assert(f->dials > 50 && f->dials < 200, "%u dials in 60 s", f->dials);
+    fixture_free(f);
+}
+
+Test(member, a_silent_coordinator_is_dialled_again)
+{
+    fixture_t *f = joined();
+    for (int i = 0; i < 3; i++) {
+        f->now += SECOND;
+        tick(f);
+    }
+    cr_assert_eq(f->heartbeats, 3);
+    cr_assert_eq(f->drops, 0);
+    f->now += SECOND;
+    tick(f);
+    cr_assert_eq(f->drops, 1);
+    cr_assert_eq(f->dials, 2);
+    psrti_member_core_link_up(f->m, f->now);
+    cr_assert_eq(f->join_incarnation, 3);
+    while (!f->ended) {
+        f->now += SECOND;
+        (void)psrti_member_core_tick(f->m, f->now);
+        cr_assert(f->now < 200 * SECOND);
+    }
+    cr_assert_eq(f->status, PSRT_ERR_COORDINATOR_LOST);
+    fixture_free(f);
+}
+
+Test(member, after_a_gap_it_asks_before_anything_else)
+{
+    fixture_t *f = joined();
+    f->now += 20 * SECOND;
+    view(f, 2); /* was in the queue: from before the gap */
+    cr_assert_eq(f->drops, 1);
+    cr_assert(!psrti_member_core_is_current(f->m));
+    tick(f);
+    cr_assert_eq(f->dials, 2);
+    psrti_member_core_link_up(f->m, f->now);
+    cr_assert_eq(f->join_incarnation, 3);
+    cr_assert(!psrti_member_core_is_current(f->m));
+    welcome(f, 3);
+    cr_assert(psrti_member_core_is_current(f->m));
+    fixture_free(f);
+}
+
+Test(member, fenced_is_the_end)
+{
+    fixture_t *f = joined();
+    Psrt__Refused body = PSRT__REFUSED__INIT;
+    body.status = PSRT_ERR_FENCED;
+    body.text = "worker:0 incarnation 3 was declared dead";
+    PSRTI_CONTROL(msg, REFUSED, refused, &body);
+    receive(f, &msg);
+    cr_assert_eq(f->status, PSRT_ERR_FENCED);
+    cr_assert_str_eq(f->text, body.text);
+    cr_assert_eq(f->drops, 1);
+    cr_assert_eq(psrti_member_core_tick(f->m, f->now + 100 * SECOND), UINT64_MAX);
+    fixture_free(f);
+}
+
+Test(member, what_was_asked_is_asked_again)
+{
+    fixture_t *f = joined();
+    cr_assert_eq(psrti_member_core_barrier(f->m, 1, "b", 0), PSRT_OK);
+    cr_assert_eq(f->barriers, 1);
+    psrti_member_core_link_lost(f->m, PSRT_ERR_PEER_LOST, "cut", f->now);
+    cr_assert_eq(psrti_member_core_barrier(f->m, 2, "c", 0), PSRT_OK);
+    psrti_member_core_leave(f->m, 0);
+    cr_assert_eq(f->barriers + f->leaves, 1);
+    f->now += SECOND;
+    tick(f);
+    psrti_member_core_link_up(f->m, f->now);
+    welcome(f, 3);
+    cr_assert_eq(f->leaves, 1);
+    Psrt__Finish body = PSRT__FINISH__INIT;
+    PSRTI_CONTROL(msg, FINISH, finish, &body);
+    receive(f, &msg);
+    cr_assert(psrti_member_core_ended(f->m));
+    cr_assert_eq(f->ended, 0); /* it left by its own will */
+    fixture_free(f);
+}
+
+Test(member, another_incarnation_is_not_ours)
+{
+    fixture_t *f = joined();
+    psrti_member_core_link_lost(f->m, PSRT_ERR_PEER_LOST, "cut", f->now);
+    f->now += SECOND;
+    tick(f);
+    psrti_member_core_link_up(f->m, f->now);
+    Psrt__Welcome body = PSRT__WELCOME__INIT;
+    body.incarnation = 4;
+    PSRTI_CONTROL(msg, WELCOME, welcome, &body);
+    cr_assert_eq(psrti_member_core_message(f->m, &msg, f->now), PSRT_ERR_PROTOCOL);
+    fixture_free(f);
+}
