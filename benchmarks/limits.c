@@ -24,8 +24,7 @@ static void copy_library(float *dst, const float *src, uint64_t elements)
     psrt_kernel_copy(dst, src, elements * sizeof *dst);
 }
 
-__attribute__((optimize("O3"))) static void add_compiler(float *dst, const float *src,
-                                                         uint64_t elements)
+static void add_compiler(float *dst, const float *src, uint64_t elements)
 {
     for (uint64_t i = 0; i < elements; i++)
         dst[i] += src[i];

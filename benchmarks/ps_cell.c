@@ -173,7 +173,7 @@ static int make_plan(cell_t *c)
         run_pipelined(c, 2 * c->depth, &rate))
         return -1;
     double round_s = w->options->seconds / ROUNDS;
-    double left = (double)(EXACT / (GRADIENT_MAX * w->workers)) - (double)c->table->pushes;
+    double left = (double)EXACT / (GRADIENT_MAX * w->workers) - (double)c->table->pushes;
     double limit = c->op == PS_PULL ? EXACT : left / (4 * ROUNDS);
     if (limit < 2) return bench_fail("too many pushes for exact sums");
     float plan[2] = { (float)(uint64_t)clamp(0.4 * round_s * 1e6 / bench_median(us, CALIBRATE), 1,

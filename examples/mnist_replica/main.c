@@ -219,7 +219,7 @@ static int train(trainer_t *t)
     progress_start(&progress, t->ctx, total, steps_per_epoch, images_per_step,
                    t->rank == 0 && !o->quiet);
     for (uint64_t step = 0; step < total; step++) {
-        double loss;
+        double loss = 0;
         gather(t, step, steps_per_epoch);
         if (train_step(t, &loss)) return -1;
         progress_step(&progress, step + 1, loss);
@@ -291,7 +291,7 @@ static int evaluate(const trainer_t *t, double *accuracy_p)
     char error[4200];
     data_t test;
     mlp_t net;
-    size_t correct;
+    size_t correct = 0;
     if (data_load(t->options.data, "t10k", 0, &test, error, sizeof error))
         return fail("test images", error);
     int result = mlp_init(&net, EVAL_ROWS) ? fail("test images", "out of memory") : 0;

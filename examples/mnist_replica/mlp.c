@@ -64,10 +64,10 @@ double mlp_loss(mlp_t *net, size_t rows, const uint8_t *labels)
 {
     double loss = 0;
     for (size_t r = 0; r < rows; r++) {
-        float *y = net->output + r * MLP_CLASSES, largest = y[0];
-        double sum = 0;
+        float *y = net->output + r * MLP_CLASSES;
+        double sum = 0, largest = y[0];
         for (int c = 1; c < MLP_CLASSES; c++)
-            largest = fmaxf(largest, y[c]);
+            largest = fmax(largest, y[c]);
         for (int c = 0; c < MLP_CLASSES; c++)
             sum += exp(y[c] - largest);
         loss += log(sum) - (y[labels[r]] - largest);

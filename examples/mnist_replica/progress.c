@@ -34,15 +34,16 @@ static void print_line(progress_t *p, uint64_t step, double now)
 {
     psrt_context_attr_t attr = PSRT_CONTEXT_ATTR_INIT;
     psrt_context_query(p->ctx, &attr);
+    unsigned long long epoch = (step - 1) / p->steps_per_epoch + 1;
+    unsigned long long epochs = (p->total_steps - 1) / p->steps_per_epoch + 1;
     double span = now - p->last;
     double steps = (double)(step - p->last_step);
     /* Worker 0 knows its own counters; the others do the same work. */
     double gigabytes = 1e-9 * attr.workers / span;
     printf("%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f images/s  push %.2f GB/s  "
            "pull %.2f GB/s  %.0f s left%s",
-           p->terminal ? "\r" : "", (unsigned long long)((step - 1) / p->steps_per_epoch + 1),
-           (unsigned long long)((p->total_steps - 1) / p->steps_per_epoch + 1),
-           (unsigned long long)step, (unsigned long long)p->total_steps, p->loss_sum / steps,
+           p->terminal ? "\r" : "", epoch, epochs, (unsigned long long)step,
+           (unsigned long long)p->total_steps, p->loss_sum / steps,
            steps * (double)p->images_per_step / span,
            gigabytes * (double)(attr.pushed_bytes - p->last_pushed),
            gigabytes * (double)(attr.pulled_bytes - p->last_pulled),
