@@ -77,6 +77,89 @@ void psrti_client_destroy(psrti_client_t *c)
     free(c);
 }
 
+/* ---- failing ----------------------------------------------------------------------------------- */
+
+typedef int (*part_test_fn)(const psrti_part_t *p, const void *arg);
+
+/* First part of a list that passes the test, not looking at those that ended. */
+static psrti_part_t *find_in(const psrti_list_t *list, part_test_fn test, const void *arg)
+{
+    for (const psrti_list_t *n = list->next; n != list; n = n->next) {
+        const psrti_part_t *p = PSRTI_LIST_ENTRY(n, const psrti_part_t, node);
+        if (test(p, arg)) return (psrti_part_t *)p;
+    }
+    return NULL;
+}
+
+static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void *arg)
+{
+    psrti_part_t *p = find_in(&c->sent, test, arg);
+    if (!p) p = find_in(&c->delayed, test, arg);
+    for (uint32_t i = 0; !p && i < c->view->nowners; i++)
+        for (size_t j = 0; !p && j < c->owners[i].count; j++)
+            if (test(c->owners[i].heap[j], arg)) p = c->owners[i].heap[j];
+    size_t pos = 0;
+    psrti_ctable_t *t;
+    while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))
+        for (uint64_t i = 0; !p && i < t->nslices; i++) p = find_in(&t->slice[i].queue, test, arg);
+    return p;
+}
+
+/* Ends every part that passes the test, with its op. */
+static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t status,
+                       const char *text)
+{
+    psrti_part_t *p;
+    while ((p = find_part(c, test, arg))) {
+        if (p->op && !p->abandoned) psrti_op_fail(c, p->op, status, text);
+        else psrti_part_end(c, p, status);
+    }
+}
+
+static int is_of_table(const psrti_part_t *p, const void *arg)
+{
+    return p->table == arg;
+}
+
+static int is_any(const psrti_part_t *p, const void *arg)
+{
+    (void)p, (void)arg;
+    return 1;
+}
+
+void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
+{
+    psrti_ctable_t *t = psrti_map_get(&c->tables, id);
+    if (!t || t->status) return;
+    t->status = status;
+    t->text = strdup(text);
+    fail_parts(c, is_of_table, t, status, text);
+}
+
+void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text)
+{
+    if (c->status) return;
+    c->status = status;
+    c->text = strdup(text);
+    if (c->view) fail_parts(c, is_any, NULL, status, text);
+}
+
+/* With one of its owners a table is lost as a whole, to all workers alike: a step of it that some can
+ * still push to and some cannot would never close. */
+static void check_owners(psrti_client_t *c, psrti_ctable_t *t)
+{
+    const psrti_view_t *view = c->view;
+    char text[PSRTI_NAME_MAX + 128];
+    for (uint64_t i = 0; !t->status && i < t->nslices && i < view->nvshards; i++) {
+        uint16_t v = psrti_slice_vshard(t->hash, i, view->nvshards);
+        const psrti_view_owner_t *o = &view->owners[view->vshards[v].owner];
+        if (o->alive && c->vshards[v].changed_view <= t->created_view) continue;
+        snprintf(text, sizeof text, "table %s: server:%u %s, its part of the values is lost",
+                 t->spec.name, o->server, o->alive ? "was restarted" : "died");
+        psrti_client_table_fail(c, t->id, PSRT_ERR_SHARD_LOST, text);
+    }
+}
+
 /* ---- tables ------------------------------------------------------------------------------------ */
 
 psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_table_spec_t *spec,
@@ -104,6 +187,7 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
             psrti_list_init(&t->slice[i].queue);
             t->slice[i].version = first_step; /* a joiner's first step is open or will be */
         }
+        check_owners(c, t);
     }
     *table_p = t;
     return PSRT_OK;
@@ -117,88 +201,6 @@ const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table)
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table)
 {
     return table->next_step;
-}
-
-/* ---- failing ----------------------------------------------------------------------------------- */
-
-typedef int (*part_test_fn)(const psrti_client_t *c, const psrti_part_t *p, const void *arg,
-                            char *text, size_t size);
-
-/* First part of a list that passes the test, not looking at those that ended. */
-static psrti_part_t *find_in(const psrti_client_t *c, const psrti_list_t *list, part_test_fn test,
-                             const void *arg, char *text, size_t size)
-{
-    for (const psrti_list_t *n = list->next; n != list; n = n->next) {
-        const psrti_part_t *p = PSRTI_LIST_ENTRY(n, const psrti_part_t, node);
-        if (test(c, p, arg, text, size)) return (psrti_part_t *)p;
-    }
-    return NULL;
-}
-
-static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void *arg, char *text,
-                               size_t size)
-{
-    psrti_part_t *p = find_in(c, &c->sent, test, arg, text, size);
-    if (!p) p = find_in(c, &c->delayed, test, arg, text, size);
-    for (uint32_t i = 0; !p && i < c->view->nowners; i++)
-        for (size_t j = 0; !p && j < c->owners[i].count; j++)
-            if (test(c, c->owners[i].heap[j], arg, text, size)) p = c->owners[i].heap[j];
-    size_t pos = 0;
-    psrti_ctable_t *t;
-    while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))
-        for (uint64_t i = 0; !p && i < t->nslices; i++)
-            p = find_in(c, &t->slice[i].queue, test, arg, text, size);
-    return p;
-}
-
-/* Ends every part that passes the test, with its op. */
-static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t status,
-                       const char *text)
-{
-    char found[PSRTI_NAME_MAX + 128];
-    psrti_part_t *p;
-    while ((p = find_part(c, test, arg, found, sizeof found))) {
-        if (p->op && !p->abandoned) psrti_op_fail(c, p->op, status, text ? text : found);
-        else psrti_part_end(c, p, status);
-    }
-}
-
-static int is_of_table(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
-                       size_t size)
-{
-    (void)c, (void)text, (void)size;
-    return p->table == arg;
-}
-
-static int is_any(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
-                  size_t size)
-{
-    (void)c, (void)p, (void)arg, (void)text, (void)size;
-    return 1;
-}
-
-static int is_lost(const psrti_client_t *c, const psrti_part_t *p, const void *arg, char *text,
-                   size_t size)
-{
-    (void)arg;
-    return psrti_slice_is_lost(c, p->table, p->vshard, text, size);
-}
-
-void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
-{
-    psrti_ctable_t *t = psrti_map_get(&c->tables, id);
-    if (!t || t->status) return;
-    t->status = status;
-    t->text = strdup(text);
-    fail_parts(c, is_of_table, t, status, text);
-}
-
-void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text)
-{
-    if (c->status) return;
-    c->status = status;
-    c->text = strdup(text);
-    if (c->view) fail_parts(c, is_any, NULL, status, text);
 }
 
 /* ---- views ------------------------------------------------------------------------------------- */
@@ -232,7 +234,9 @@ void psrti_client_view(psrti_client_t *c, psrti_view_t *view)
             c->vshards[v].changed_view = view->number;
     psrti_view_unref(c->view);
     c->view = psrti_view_ref(view);
-    fail_parts(c, is_lost, NULL, PSRT_ERR_SHARD_LOST, NULL);
+    size_t pos = 0;
+    psrti_ctable_t *t;
+    while ((t = psrti_map_next(&c->tables, &pos, NULL))) check_owners(c, t);
 }
 
 /* ---- submitting -------------------------------------------------------------------------------- */
@@ -329,28 +333,12 @@ static psrt_status_t add_transfer(psrti_client_t *c, psrti_cop_t *op, const psrt
     return rc;
 }
 
-static int touches_lost(const psrti_client_t *c, const psrti_transfer_t *x, char *text, size_t size)
-{
-    const psrti_ctable_t *t = x->table;
-    uint64_t last = (x->offset + x->count - 1) >> PSRTI_SLICE_SHIFT;
-    for (uint64_t i = x->offset >> PSRTI_SLICE_SHIFT; i <= last; i++) {
-        uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
-        if (psrti_slice_is_lost(c, t, v, text, size)) return 1;
-    }
-    return 0;
-}
-
 /* Fails the op before anything of it counts: no table's clock has moved. */
 static int is_refused(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *x, size_t count)
 {
-    char text[PSRTI_NAME_MAX + 128];
     if (c->status) psrti_op_fail(c, op, c->status, c->text);
-    for (size_t i = 0; !op->ended && i < count; i++) {
-        const psrti_ctable_t *t = x[i].table;
-        if (t->status) psrti_op_fail(c, op, t->status, t->text);
-        else if (touches_lost(c, &x[i], text, sizeof text))
-            psrti_op_fail(c, op, PSRT_ERR_SHARD_LOST, text);
-    }
+    for (size_t i = 0; !op->ended && i < count; i++)
+        if (x[i].table->status) psrti_op_fail(c, op, x[i].table->status, x[i].table->text);
     return op->ended;
 }
 

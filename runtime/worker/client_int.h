@@ -117,10 +117,6 @@ void psrti_owner_send(psrti_client_t *c, uint32_t owner);
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
-/* Did the owner of this part of the table die or restart since? Then the text says which. */
-int psrti_slice_is_lost(const psrti_client_t *c, const psrti_ctable_t *table, uint16_t vshard,
-                        char *text, size_t size);
-
 static inline int psrti_part_mutates(const psrti_part_t *part)
 {
     return part->type == PSRTI_T_PUSH || part->type == PSRTI_T_INIT;

@@ -144,17 +144,6 @@ static psrt_status_t number_take(psrti_client_t *c, psrti_part_t *p)
 
 /* ---- queueing ---------------------------------------------------------------------------------- */
 
-int psrti_slice_is_lost(const psrti_client_t *c, const psrti_ctable_t *t, uint16_t vshard,
-                        char *text, size_t size)
-{
-    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[vshard].owner];
-    int restarted = c->vshards[vshard].changed_view > t->created_view;
-    if (o->alive && !restarted) return 0;
-    snprintf(text, size, "table %s: server:%u %s, its part of the values is lost", t->spec.name,
-             o->server, o->alive ? "was restarted" : "died");
-    return 1;
-}
-
 void psrti_part_ready(psrti_client_t *c, psrti_part_t *p)
 {
     psrti_list_remove(&p->wait_node);
@@ -353,20 +342,19 @@ void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
     psrti_list_push(&c->completed, &op->node);
 }
 
-/* A push that is on its way to a live server when another server is lost: it still goes there, so that
- * the other workers' step can close, but its value is not waited for. */
-static int goes_on(const psrti_client_t *c, const psrti_part_t *p, psrt_status_t status)
+/* A push of another table that is on its way when a table of its op is lost: it still goes there, so
+ * that the other workers' step can close, but its value is not waited for. */
+static int goes_on(const psrti_part_t *p, psrt_status_t status)
 {
-    char text[PSRTI_NAME_MAX + 128];
     return status == PSRT_ERR_SHARD_LOST && p->type == PSRTI_T_PUSH && !p->captured &&
-           (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT) &&
-           !psrti_slice_is_lost(c, p->table, p->vshard, text, sizeof text);
+           !p->table->status &&
+           (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT);
 }
 
 static void abandon(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
 {
     p->abandoned = 1;
-    if (goes_on(c, p, status)) {
+    if (goes_on(p, status)) {
         p->value = NULL;
         p->flags &= (uint16_t)~PSRTI_F_PULL;
         return;
@@ -411,12 +399,11 @@ void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
 /* One CLOCK to each owner with slices of the table. Any vshard of the owner addresses it. */
 static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
-    char text[PSRTI_NAME_MAX + 128];
     uint8_t *told = calloc(c->view->nowners, 1);
     for (uint64_t i = 0; told && i < t->nslices && i < c->view->nvshards; i++) {
         uint16_t v = psrti_slice_vshard(t->hash, i, c->view->nvshards);
         uint32_t owner = c->view->vshards[v].owner;
-        if (told[owner] || psrti_slice_is_lost(c, t, v, text, sizeof text)) continue;
+        if (told[owner]) continue;
         psrti_part_t *p = psrti_part_new(c, t, NULL);
         if (!p) continue;
         told[owner] = 1;
