@@ -67,14 +67,40 @@ Test(membership, another_view_ends_the_hold)
     fx_t *fx = fx_open(3);
     fx_table(fx, 1, 4, NULL, NULL, "sum", NULL, 0);
     fx_worker_dies(fx, 2);
+    fx_push(fx, 0, 1, 0, 1, 0);
+    reported = 7;
     psrti_shard_prepare(fx->shard, report, NULL);
     cr_assert_eq(reported, 0u);
-    for (uint64_t n = 0; n < 2; n++)
+    fx_push(fx, 1, 1, 0, 1, 0);
+    for (uint64_t n = 1; n < 2; n++)
         for (uint32_t w = 0; w < 2; w++)
             fx_push(fx, w, 1, n, 1, 0);
     cr_assert_eq(fx_version(fx, 1), 1u);
     fx_worker_dies(fx, 1); /* the joiner's coming was given up */
     cr_assert_eq(fx_version(fx, 1), 2u);
+    fx_close(fx);
+}
+
+/* The joiner is not told a step of a table that nobody has begun, or that comes after Prepare. */
+Test(membership, tables_that_nobody_has_begun_wait_for_the_joiner)
+{
+    fx_t *fx = fx_open(2);
+    fx_table(fx, 1, 4, NULL, NULL, "sum", NULL, 0);
+    fx_worker_dies(fx, 1);
+    reported = 7;
+    psrti_shard_prepare(fx->shard, report, NULL);
+    cr_assert_eq(reported, 7u, "not reported");
+    fx_table(fx, 2, 4, NULL, NULL, "sum", NULL, 0);
+    for (uint32_t t = 1; t <= 2; t++) {
+        fx_push(fx, 0, t, 0, 1, 0);
+        cr_assert_eq(fx_version(fx, t), 0u);
+    }
+    fx_worker_joins(fx, 1, 0);
+    for (uint32_t t = 1; t <= 2; t++) {
+        cr_assert_eq(fx_version(fx, t), 0u);
+        fx_push(fx, 1, t, 0, 1, 0);
+        cr_assert_eq(fx_version(fx, t), 1u);
+    }
     fx_close(fx);
 }
 
@@ -134,8 +160,8 @@ Test(membership, a_joiners_contribution_is_added_in_deterministic_mode_too)
     fx_t *fx = fx_open(3);
     fx_table(fx, 1, 4, NULL, NULL, "average", NULL, 1);
     fx_worker_dies(fx, 0);
-    psrti_shard_prepare(fx->shard, report, NULL);
     fx_push(fx, 1, 1, 0, 3, 0);
+    psrti_shard_prepare(fx->shard, report, NULL);
     fx_push(fx, 1, 1, 1, 3, 0);
     fx_worker_joins(fx, 0, 1);
     fx_push(fx, 2, 1, 0, 3, 0);
