@@ -107,7 +107,7 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     t->elem = psrt_dtype_size(t->spec.value_dtype);
     t->hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
     t->nslices = psrti_slice_count(t->spec.elements);
-    t->hold_above = s->preparing ? 0 : UINT64_MAX;
+    t->hold_from = s->preparing ? 0 : UINT64_MAX;
     psrt_status_t rc = psrti_optimizer_parse(t->spec.optimizer, &t->opt);
     if (!rc)
         rc = psrti_init_parse(t->spec.init, t->spec.name, t->spec.ndim, t->spec.shape, &t->init);
@@ -191,7 +191,7 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     /* The same view again tells of another joiner and ends no hold. */
     if (view->number > known) s->preparing = 0;
     while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL)))
-        t->hold_above = UINT64_MAX;
+        t->hold_from = UINT64_MAX;
     each_slice(s, review);
 }
 
@@ -221,8 +221,8 @@ void psrti_shard_prepare(psrti_shard_t *s,
     psrti_stable_t *t;
     s->preparing = 1;
     while ((t = psrti_map_next(&s->tables, &pos, NULL))) {
-        t->hold_above = begun_steps(s, t);
-        if (t->hold_above) report(arg, t->id, t->hold_above - 1);
+        t->hold_from = begun_steps(s, t);
+        if (t->hold_from) report(arg, t->id, t->hold_from - 1);
     }
 }
 

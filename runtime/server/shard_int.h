@@ -56,7 +56,7 @@ typedef struct psrti_stable {
     psrti_block_t *free_blocks; /* of a full slice's size     */
     uint64_t *from_step; /* by worker: first step that it counts for */
     uint64_t *clock;     /* by worker: steps ended (ssp)             */
-    uint64_t hold_above; /* prepare: close no step from here on      */
+    uint64_t hold_from;  /* prepare: close no step from here on      */
 } psrti_stable_t;
 
 /* A parked pull. */

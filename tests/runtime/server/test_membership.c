@@ -62,6 +62,25 @@ Test(membership, prepare_holds_above_the_open_step)
     fx_close(fx);
 }
 
+Test(membership, prepare_holds_the_clock_of_ssp_too)
+{
+    fx_t *fx = fx_open(2);
+    fx_table(fx, 1, 4, NULL, "ssp:1", NULL, NULL, 0);
+    fx_worker_dies(fx, 1);
+    fx_clock(fx, 0, 1, 0);
+    psrti_shard_prepare(fx->shard, report, NULL);
+    cr_assert_eq(reported, 1u);
+    for (uint64_t n = 1; n < 4; n++) fx_clock(fx, 0, 1, n);
+    cr_assert_not_null(fx_pull(fx, 0, 1, 2));
+    cr_assert_null(fx_pull(fx, 0, 1, 3), "the joiner may start at 2");
+    fx_forget(fx);
+    fx_worker_joins(fx, 1, 2);
+    cr_assert_null(fx_last(fx, 0));
+    fx_clock(fx, 1, 1, 2);
+    cr_assert_not_null(fx_last(fx, 0));
+    fx_close(fx);
+}
+
 Test(membership, another_view_ends_the_hold)
 {
     fx_t *fx = fx_open(3);
