@@ -348,6 +348,7 @@ static void init_values(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
         s->k->copy(slice->cur->data, values, slice->len * slice->table->elem);
         slice->ready = 1;
         s->counts.applied++;
+        if (slice->table->spec.consistency == PSRTI_SYNC) psrti_close_steps(s, slice, NULL);
         psrti_wake_slice(s, slice);
     }
     psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_APPLIED, slice->version);

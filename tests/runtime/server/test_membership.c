@@ -173,6 +173,22 @@ Test(membership, a_joiner_that_is_alone_is_not_stuck_behind_an_empty_step)
     fx_close(fx);
 }
 
+/* The same, while the slice has no values yet. */
+Test(membership, steps_before_a_joiner_close_when_the_first_values_come)
+{
+    fx_t *fx = fx_open(1);
+    float v[4] = { 1, 2, 3, 4 };
+    fx_table(fx, 1, 4, NULL, NULL, "sum", "rank0", 0);
+    fx_worker_dies(fx, 0);
+    fx_worker_joins(fx, 0, 3); /* it got further on another server */
+    cr_assert_null(fx_pull(fx, 0, 1, 3));
+    psrt_hdr_t h = fx_hdr(fx, 0, PSRTI_T_INIT, 1, 0, 0, 4, 0);
+    cr_assert_eq(fx_send(fx, 0, &h, v), PSRT_RX_DONE);
+    cr_assert_eq(fx_version(fx, 1), 3u);
+    cr_assert_float_eq(fx_value(fx, 1, 3), 4.0f, 0.0);
+    fx_close(fx);
+}
+
 /* In rank order the dead worker's turn may have passed before its new life contributes. */
 Test(membership, a_joiners_contribution_is_added_in_deterministic_mode_too)
 {
