@@ -235,9 +235,10 @@ static void on_died(sim_t *sim, void *obj, uint64_t node)
         change(sim)->owners[node].alive = 0;
     } else {
         int rank = (int)node - sim->nservers;
+        int was_joining = c->joiner == rank && !sim->node[node].alive;
         if (!sim->node[node].alive) c->joining[rank] = 0;
-        if (!c->view->workers[rank].alive || in_view(sim, (int)node)) return;
-        change(sim)->workers[rank].alive = 0;
+        if (!was_joining && (!c->view->workers[rank].alive || in_view(sim, (int)node))) return;
+        change(sim)->workers[rank].alive = 0; /* also ends the servers' hold */
     }
     publish(sim);
 }

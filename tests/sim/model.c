@@ -10,7 +10,8 @@
  * kept, and what a pull returns must be one of them.
  *
  * Contributions are distinct integers times 12: sums, halves and averages over up to 4 are exact in any
- * order. Deterministic tables use fractions, and the model adds in rank order. */
+ * order. Deterministic tables use fractions, and the model adds in rank order, unless workers may be
+ * killed: a change of the membership ends that promise. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
     p->dtype = t->optimizer == SIM_MOMENTUM || sim_chance(sim, 40) ? PSRT_F64 : PSRT_F32;
     p->reduce = sim_chance(sim, 50) ? "average" : "sum";
     p->deterministic = kind < 55 && sim_chance(sim, 40);
-    t->exact = !p->deterministic || sim_chance(sim, 30);
+    t->exact = !p->deterministic || sim->worker_kills || sim_chance(sim, 30);
     t->rank0 = sim_chance(sim, 25);
     p->init = t->rank0 ? "rank0" : "constant:value=8";
     p->ndim = 1;

@@ -13,6 +13,7 @@ static void draw(sim_t *sim)
     sim->nservers = 1 + (int)sim_random(sim, SIM_MAX_NODES);
     sim->nworkers = 1 + (int)sim_random(sim, SIM_MAX_NODES);
     sim->steps = 3 + sim_random(sim, 6);
+    sim->worker_kills = sim_chance(sim, 30);
     f->latency = 20 * US + sim_random(sim, 300 * US);
     f->pend = (unsigned)sim_random(sim, 101);
     f->window = sim_chance(sim, 50) ? 64 : 1 + (unsigned)sim_random(sim, 6);
@@ -95,7 +96,7 @@ static void plan_accidents(sim_t *sim)
     if (sim_chance(sim, 50)) some(sim, 4, accident_cut, 0);
     if (sim_chance(sim, 40)) some(sim, 3, accident_stop, 0);
     if (sim_chance(sim, 35)) some(sim, 2, accident_kill, 1);
-    if (sim_chance(sim, 35)) some(sim, 2, accident_kill, 0);
+    if (sim->worker_kills) some(sim, 2, accident_kill, 0);
 }
 
 /* ---- from start to end ------------------------------------------------------------------------- */

@@ -138,6 +138,7 @@ struct sim_op {
 struct sim {
     uint64_t seed, random, now;
     int trace, failed;
+    int worker_kills; /* the membership may change */
     char text[512];
     struct sim_queue *queue;
     sim_faults_t faults;
