@@ -47,7 +47,8 @@ static void accident_stop(sim_t *sim, void *obj, uint64_t arg)
     int node = living(sim, 0, sim->nservers + sim->nworkers);
     (void)obj, (void)arg;
     if (node == SIM_NOBODY) return;
-    sim->node[node].stopped_until = sim->now + sim_random(sim, 200 * MS);
+    uint64_t until = sim->now + sim_random(sim, 200 * MS);
+    sim->node[node].stopped_until = PSRTI_MAX(sim->node[node].stopped_until, until);
     sim->counts.stops++;
     sim_trace(sim, "%s is stopped", sim_node_name(sim, node, name));
 }
