@@ -44,7 +44,7 @@ static void launcher_path(const char *own, char path[PATH_MAX])
     memcpy(path, name, sizeof name);
 }
 
-/* A line of worker 0: what is before the tab goes to the terminal, what is after it into the file. */
+/* A line of worker 0: what is before the tab goes to the terminal, the rest into the file. */
 static void take_line(sink_t *sink, char *line)
 {
     char *json = strchr(line, '\t');
@@ -73,8 +73,8 @@ static int take_output(sink_t *sink, int fd)
     return 0;
 }
 
-/* The child's stdout is the pipe. Ctrl-C, which this process ignores meanwhile, ends it as usual; and it
- * is told to stop when this process dies, which no worker would notice before its next line. */
+/* The child's stdout is the pipe. Ctrl-C, which this process ignores meanwhile, ends it as usual;
+ * and it is told to stop when this process dies, which no worker notices before its next line. */
 static _Noreturn void be_child(char *const *argv, int out, pid_t parent)
 {
     signal(SIGINT, SIG_DFL);
