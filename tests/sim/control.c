@@ -255,6 +255,14 @@ void sim_control_died(sim_t *sim, int node)
                  (uint64_t)node);
 }
 
+void sim_control_fence(sim_t *sim, int node)
+{
+    if (!sim->control->formed || !in_view(sim, node)) return;
+    sim->node[node].fenced = 1;
+    change(sim)->workers[node - sim->nservers].alive = 0;
+    publish(sim);
+}
+
 /* ---- late joins -------------------------------------------------------------------------------- */
 
 static void on_open_step(void *arg, uint32_t table, uint64_t open_step)

@@ -112,12 +112,12 @@ static void put(const sim_table_t *t, void *data, uint64_t i, double v)
         ((float *)data)[i] = (float)v;
 }
 
-/* No two pushes of a table are alike (the first 1009). */
+/* No two pushes of a table are alike, and hardly two sums of some of them. */
 void sim_fill_grad(sim_table_t *t, void *grad, uint64_t count)
 {
-    double base = (double)(1 + ++t->pushes * 397 % 1009);
+    uint64_t base = 1 + ++t->pushes * 1597 % 4093;
     for (uint64_t i = 0; i < count; i++) {
-        double g = 12 * (base + (double)(i * 7 % 5));
+        double g = 12.0 * (double)(base + (i + 1) * base % 61);
         put(t, grad, i, t->exact ? g : g / 7);
     }
 }
@@ -240,9 +240,14 @@ typedef struct guess {
     unsigned mask;
 } guess_t;
 
+static int is_fenced(const sim_worker_t *w)
+{
+    return w->sim->node[sim_worker_node(w->sim, w->rank)].fenced;
+}
+
 static int is_certain(const sim_unit_t *u)
 {
-    return u->ok || (u->op && u->op->cop.result.status == PSRT_OK);
+    return u->ok || (u->op && u->op->cop.result.status == PSRT_OK && !is_fenced(u->op->worker));
 }
 
 /* A worker's earlier life cannot contribute to steps from which a later one counts. */
@@ -500,7 +505,9 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
         if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
     }
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
-    if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost))
+    if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;
+    if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost) &&
+        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)))
         sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
                  psrt_status_name(r->status), op->cop.text);
     if (r->status == PSRT_OK && r->late != op->late)

@@ -85,6 +85,28 @@ static void accident_kill(sim_t *sim, void *obj, uint64_t servers)
                      (uint64_t)node);
 }
 
+static void end_fenced(sim_t *sim, void *obj, uint64_t node)
+{
+    (void)obj;
+    if (!sim->node[node].alive || !sim->node[node].fenced) return;
+    sim_worker_kill(sim, (int)node - sim->nservers);
+    restart(sim, NULL, node);
+}
+
+/* Its lease expired, but it lives; it goes on for a while before it finds out. */
+static void accident_fence(sim_t *sim, void *obj, uint64_t arg)
+{
+    char name[32];
+    int node = living(sim, sim->nservers, sim->nworkers);
+    (void)obj, (void)arg;
+    if (node == SIM_NOBODY || sim->node[node].fenced) return;
+    sim_trace(sim, "%s is declared dead", sim_node_name(sim, node, name));
+    sim_control_fence(sim, node);
+    if (sim->node[node].fenced)
+        sim_schedule(sim, sim->now + sim_random(sim, 100 * MS), SIM_NOBODY, end_fenced, NULL,
+                     (uint64_t)node);
+}
+
 static void some(sim_t *sim, uint64_t most, sim_event_fn fn, uint64_t arg)
 {
     for (uint64_t n = sim_random(sim, most + 1); n; n--)
@@ -98,6 +120,7 @@ static void plan_accidents(sim_t *sim)
     if (sim_chance(sim, 40)) some(sim, 3, accident_stop, 0);
     if (sim_chance(sim, 35)) some(sim, 2, accident_kill, 1);
     if (sim->worker_kills) some(sim, 2, accident_kill, 0);
+    if (sim->worker_kills) some(sim, 1, accident_fence, 0);
 }
 
 /* ---- from start to end ------------------------------------------------------------------------- */

@@ -42,10 +42,30 @@ typedef struct sim_unit sim_unit_t;
 /* What happened, over many seeds. Every one must have happened. */
 #define SIM_COUNTS(X)                                                                              \
     X(events)                                                                                      \
-    X(messages) X(dropped) X(duplicates) X(reorderings) X(cuts) X(withdrawn) X(backpressure)       \
-        X(stops) X(server_restarts) X(worker_restarts) X(joins) X(moved) X(late)                   \
-            X(window_duplicates) X(retries) X(parked) X(shard_lost) X(ops) X(sync_steps)           \
-                X(applied) X(pinned_reads) X(ssp_at_bound) X(optional_contributions)
+    X(messages)                                                                                    \
+    X(dropped)                                                                                     \
+    X(duplicates)                                                                                  \
+    X(reorderings)                                                                                 \
+    X(cuts)                                                                                        \
+    X(withdrawn)                                                                                   \
+    X(backpressure)                                                                                \
+    X(stops)                                                                                       \
+    X(server_restarts)                                                                             \
+    X(worker_restarts)                                                                             \
+    X(joins)                                                                                       \
+    X(fenced)                                                                                      \
+    X(moved)                                                                                       \
+    X(late)                                                                                        \
+    X(window_duplicates)                                                                           \
+    X(retries)                                                                                     \
+    X(parked)                                                                                      \
+    X(shard_lost)                                                                                  \
+    X(ops)                                                                                         \
+    X(sync_steps)                                                                                  \
+    X(applied)                                                                                     \
+    X(pinned_reads)                                                                                \
+    X(ssp_at_bound)                                                                                \
+    X(optional_contributions)
 typedef struct sim_counts {
 #define SIM_COUNT_FIELD(name) uint64_t name;
     SIM_COUNTS(SIM_COUNT_FIELD)
@@ -63,8 +83,8 @@ typedef struct sim_faults {
 typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
 
 typedef struct sim_node {
-    uint32_t life; /* grows with every start and kill */
-    int alive;
+    uint32_t life;     /* grows with every start and kill */
+    int alive, fenced; /* fenced: declared dead while it lives */
     uint64_t stopped_until, control_last, incarnation;
 } sim_node_t;
 
@@ -205,6 +225,7 @@ void sim_control_open(sim_t *sim);
 void sim_control_close(sim_t *sim);
 void sim_control_started(sim_t *sim, int node); /* a new process wants in */
 void sim_control_died(sim_t *sim, int node);
+void sim_control_fence(sim_t *sim, int node); /* a worker: as when its lease expired */
 void sim_control_held(sim_t *sim, int server, sim_table_t *table);
 int sim_control_is_quiet(const sim_t *sim);
 uint64_t sim_incarnation(sim_t *sim);

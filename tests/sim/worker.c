@@ -364,6 +364,7 @@ void sim_worker_start(sim_t *sim, int rank)
     w->appetite = 1 + (unsigned)sim_random(sim, 5);
     n->life++;
     n->alive = 1;
+    n->fenced = 0;
     n->stopped_until = 0;
     n->incarnation = sim_incarnation(sim);
     const psrti_kernels_t *kernels;
