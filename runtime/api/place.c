@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "runtime/api/api.h"
 
 static psrt_status_t apply_setting(psrti_config_t *config, const char *setting)
@@ -47,6 +48,22 @@ static psrt_status_t alone(const psrti_config_t *config, const char *role, psrti
     return PSRT_OK;
 }
 
+/* tcp://host:port, tcp://[ipv6]:port. Without a port the coordinator would listen at one that nobody
+ * knows. */
+static psrt_status_t check_coordinator(const char *address)
+{
+    const char *host = strncmp(address, "tcp://", 6) == 0 ? address + 6 : "";
+    const char *end = *host == '[' ? strchr(host, ']') : strchr(host, ':');
+    if (end && *end == ']') end++;
+    int64_t port;
+    if (end && end > host && *end == ':' && psrti_parse_i64(end + 1, 1, 65535, &port) == PSRT_OK)
+        return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "PSRT_COORDINATOR=\"%s\" is not legal: allowed is tcp://HOST:PORT, "
+                      "tcp://[IPV6]:PORT",
+                      address);
+}
+
 psrt_status_t psrti_api_place(const psrti_config_t *config, const char *role, psrti_place_t *place)
 {
     const char *given = psrti_config_text(config, PSRTI_CONF_ROLE);
@@ -55,6 +72,8 @@ psrt_status_t psrti_api_place(const psrti_config_t *config, const char *role, ps
     if (strcmp(given, role) != 0)
         return psrti_fail(PSRT_ERR_INVALID, "PSRT_ROLE is \"%s\", must be %s for this call", given,
                           role);
+    psrt_status_t rc = check_coordinator(coordinator);
+    if (rc) return rc;
     place->rank = (uint32_t)psrti_config_int(config, PSRTI_CONF_RANK);
     place->workers = (uint32_t)psrti_config_int(config, PSRTI_CONF_WORKERS);
     place->servers = (uint32_t)psrti_config_int(config, PSRTI_CONF_SERVERS);

@@ -73,6 +73,15 @@ class Environment(JobTest):
         w = self.job().worker(0, PSRT_TRANSPORT="smh")
         self.assertIn("shm", self.refused("PSRT_ERR_INVALID", w, "create"))
 
+    def test_the_coordinators_address(self):
+        for address in ("127.0.0.1:7077", "tcp://127.0.0.1", "tcp://:7077", "tcp://127.0.0.1:0",
+                        "tcp://127.0.0.1:70777", "tcp://::1:7077", "tcp://[::1]", "tcp://h:1:2"):
+            with self.subTest(address):
+                w = self.job().worker(0, PSRT_COORDINATOR=address)
+                text = self.refused("PSRT_ERR_INVALID", w, "create")
+                self.assertIn("PSRT_COORDINATOR", text)
+                self.assertIn(address, text)
+
     def test_an_address_in_use_is_named(self):
         job = self.job()
         env = job.task_env("coordinator", 0, {})
