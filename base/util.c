@@ -57,7 +57,7 @@ const char *psrti_nearest(const char *word, const char *const *names, size_t cou
     for (size_t i = 0; i < count; i++) {
         if (strlen(names[i]) > NEAREST_MAX_LEN) continue;
         size_t distance = edit_distance(word, names[i]);
-        if (distance >= best) continue;
+        if (distance >= best || distance >= strlen(word)) continue; /* no letter in common */
         best = distance;
         nearest = names[i];
     }

@@ -46,6 +46,8 @@ Test(util, nearest_name)
     cr_assert(psrti_nearest("momentxxxx", names, 4) == NULL);
     cr_assert(psrti_nearest("nothing like these", names, 4) == NULL);
     cr_assert(psrti_nearest("adam", names, 0) == NULL);
+    cr_assert(psrti_nearest("xyz", (const char *const[]){ "sgd", "shm" }, 2) == NULL);
+    cr_assert_str_eq(psrti_nearest("smh", (const char *const[]){ "shm", "sgd" }, 2), "shm");
 }
 
 Test(util, nearest_takes_words_of_any_length)
