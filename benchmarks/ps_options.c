@@ -39,9 +39,10 @@ static int parse_names(const char *flag, const char *list, const char *const *na
         while (i < count && strcmp(names[i], word) != 0)
             i++;
         if (i == count) {
-            const char *nearest = bench_nearest(word, names, count, sizeof *names);
-            return bench_fail("--%s: \"%s\" is not one of its words%s%s", flag, word,
-                              nearest ? ", the nearest is " : "", nearest ? nearest : "");
+            char all[128] = "";
+            for (i = 0; i < count; i++)
+                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", names[i]);
+            return bench_fail("--%s: \"%s\" is not one of %s", flag, word, all);
         }
         mask |= 1u << i;
     }

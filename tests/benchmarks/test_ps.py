@@ -62,7 +62,7 @@ class Ps(unittest.TestCase):
 
     def test_usage(self):
         for args, word in ((["ps", "--opps", "push"], "--ops"), (["p"], "ps"), ([], "subcommand"),
-                           (["ps", "--ops", "pul"], "pull")):
+                           (["ps", "--ops", "foo"], "push, pull, push_pull")):
             code, out, err = run(*args)
             self.assertEqual((code, out), (2, ""), args)
             self.assertIn(word, err)
