@@ -53,7 +53,7 @@ typedef enum psrti_config_type {
     X(DRAIN_TIMEOUT, DURATION, "PSRT_DRAIN_TIMEOUT", "10s", NULL, 0, 0,                            \
       "time for which a closing context waits for unfinished operations")                          \
     X(COORDINATOR_TIMEOUT, DURATION, "PSRT_COORDINATOR_TIMEOUT", "60s", NULL, 0, 0,                \
-      "contexts end when the coordinator was unreachable for this long")                           \
+      "contexts end when the coordinator, or a server that lives, was unreachable for this long")  \
     X(RETRY, DURATION, "PSRT_RETRY", "2s", NULL, 1000000, 0,                                       \
       "first retransmission of an unanswered request; doubles up to 16 times this")                \
     X(EAGER_ARENA, SIZE, "PSRT_ARENA", "16MiB", NULL, 4096, 0,                                     \

@@ -4,8 +4,6 @@
 #ifndef PSRTI_BASE_SPIN_H
 #define PSRTI_BASE_SPIN_H
 
-#include <sched.h>
-
 #include "base/util.h"
 
 #define PSRTI_SPIN_MIN_NS 1000u
@@ -20,6 +18,12 @@ static inline void psrti_spin_init(psrti_spin_t *s, uint64_t max_ns, unsigned co
 {
     s->max_ns = cores > 1 ? max_ns : PSRTI_MIN(max_ns, PSRTI_SPIN_MIN_NS);
     s->budget_ns = s->max_ns;
+    s->start = 0;
+}
+
+/* A new wait: time since the last one is no gap. */
+static inline void psrti_spin_begin(psrti_spin_t *s)
+{
     s->start = 0;
 }
 

@@ -128,7 +128,8 @@ void psrt_context_destroy(psrt_context_t *ctx)
 
 psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr)
 {
-    if (!ctx || !attr || attr->size != sizeof *attr)
+    if (!ctx) return psrti_fail(PSRT_ERR_INVALID, "psrt_context_query: ctx is NULL");
+    if (!attr || attr->size != sizeof *attr)
         return psrti_fail(PSRT_ERR_INVALID,
                           "psrt_context_query: attr must start as PSRT_CONTEXT_ATTR_INIT");
     psrti_worker_facts_t f;
@@ -149,12 +150,14 @@ psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr)
 psrt_status_t psrt_barrier(psrt_context_t *ctx, const char *name, uint32_t count,
                            uint64_t timeout_ns)
 {
-    if (!ctx || !name || !*name || strlen(name) > PSRTI_NAME_MAX)
-        return psrti_fail(PSRT_ERR_INVALID, "a barrier's name has 1 to %d bytes", PSRTI_NAME_MAX);
+    if (!ctx) return psrti_fail(PSRT_ERR_INVALID, "psrt_barrier: ctx is NULL");
+    if (!name || !*name || strlen(name) > PSRTI_NAME_MAX)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_barrier: name has 1 to %d bytes", PSRTI_NAME_MAX);
     if (count > ctx->workers)
         return psrti_fail(PSRT_ERR_INVALID, "barrier %s: count is %u, but the job has %u workers",
                           name, count, ctx->workers);
-    return psrti_worker_barrier(ctx->worker, name, count, timeout_ns);
+    psrt_status_t rc = psrti_worker_may_wait(ctx->worker, "psrt_barrier");
+    return rc ? rc : psrti_worker_barrier(ctx->worker, name, count, timeout_ns);
 }
 
 void *psrt_alloc(psrt_context_t *ctx, uint64_t bytes)
@@ -223,8 +226,7 @@ static psrt_status_t run_coordinator(const psrti_config_t *config, const volatil
     const char *addr = strncmp(place.coordinator, "tcp://", 6) == 0 ? place.coordinator + 6
                                                                       : place.coordinator;
     char bind[PSRT_ADDR_MAX];
-    rc = psrti_bind_address(addr, NULL, bind, sizeof bind);
-    if (rc) return rc;
+    rc = psrti_bind_address("PSRT_COORDINATOR", addr, NULL, bind, sizeof bind);
     psrti_coordinator_params_t cp = {
         .config = config, .key = &key, .workers = place.workers, .servers = place.servers,
         .transports = "zmq", .bind_address = bind,
@@ -232,7 +234,7 @@ static psrt_status_t run_coordinator(const psrti_config_t *config, const volatil
         .state_file = *state ? state : NULL,
     };
     psrti_coordinator_t *coord = NULL;
-    rc = psrti_coordinator_open(&cp, &coord);
+    if (!rc) rc = psrti_coordinator_open(&cp, &coord);
     if (!rc) rc = psrti_coordinator_serve(coord, stop);
     char text[PSRTI_ERROR_MAX];
     snprintf(text, sizeof text, "%s", psrt_last_error());

@@ -61,9 +61,11 @@ static psrt_status_t declare(psrt_context_t *ctx, size_t count, const psrti_tabl
 psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const char *const *names,
                                      const psrt_dense_params_t *params, psrt_table_t **tables_p)
 {
-    if (!ctx || (count && (!names || !params || !tables_p)))
-        return psrti_fail(PSRT_ERR_INVALID, "psrt_dense_create: an argument is NULL");
+    const char *null = !ctx ? "ctx" : !count ? NULL : !names ? "names" : !params ? "params"
+                       : !tables_p ? "table_p" : NULL;
+    if (null) return psrti_fail(PSRT_ERR_INVALID, "psrt_dense_create: %s is NULL", null);
     if (count == 0) return PSRT_OK;
+    if (psrti_worker_may_wait(ctx->worker, "psrt_dense_create")) return PSRT_ERR_INVALID;
     psrti_table_spec_t *specs = calloc(count, sizeof *specs);
     psrt_table_t **tables = calloc(count, sizeof(void *));
     psrt_status_t rc = PSRT_OK;
@@ -93,7 +95,8 @@ psrt_status_t psrt_dense_create(psrt_context_t *ctx, const char *name,
 
 psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr)
 {
-    if (!table || !attr || attr->size != sizeof *attr)
+    if (!table) return psrti_fail(PSRT_ERR_INVALID, "psrt_table_query: table is NULL");
+    if (!attr || attr->size != sizeof *attr)
         return psrti_fail(PSRT_ERR_INVALID,
                           "psrt_table_query: attr must start as PSRT_TABLE_ATTR_INIT");
     attr->name = table->spec.name;
@@ -165,6 +168,8 @@ static psrt_status_t submit(psrt_context_t *ctx, const psrt_request_t *requests,
         if (rc) return rc;
     }
     psrt_op_t *op;
+    if (!op_p && psrti_worker_may_wait(ctx->worker, "a request without op_p"))
+        return PSRT_ERR_INVALID;
     psrt_status_t rc = psrti_worker_submit(ctx->worker, transfers, count,
                                            params ? params->callback : NULL,
                                            params ? params->arg : NULL, &op);
@@ -178,7 +183,8 @@ psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, s
                           const psrt_submit_params_t *params, psrt_op_t **op_p)
 {
     if (!ctx || !requests || count == 0)
-        return psrti_fail(PSRT_ERR_INVALID, "psrt_submit: no context or no requests");
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_submit: %s",
+                          !ctx ? "ctx is NULL" : count ? "requests is NULL" : "count is 0");
     if (params && params->size != sizeof *params)
         return psrti_fail(PSRT_ERR_INVALID,
                           "psrt_submit: params must start as PSRT_SUBMIT_PARAMS_INIT");
@@ -193,7 +199,6 @@ psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, s
 
 static psrt_status_t whole(psrt_table_t *table, const void *grad, void *value, psrt_op_t **op_p)
 {
-    if (!table) return psrti_fail(PSRT_ERR_INVALID, "the table is NULL");
     psrt_request_t r = PSRT_REQUEST_INIT;
     r.table = table;
     r.grad = grad;
@@ -201,24 +206,28 @@ static psrt_status_t whole(psrt_table_t *table, const void *grad, void *value, p
     return psrt_submit(table->ctx, &r, 1, NULL, op_p);
 }
 
-static psrt_status_t null_buffer(const char *call)
+static psrt_status_t is_null(const char *call, const char *argument)
 {
-    return psrti_fail(PSRT_ERR_INVALID, "%s: a buffer is NULL", call);
+    return psrti_fail(PSRT_ERR_INVALID, "%s: %s is NULL", call, argument);
 }
 
 psrt_status_t psrt_push(psrt_table_t *table, const void *grad, psrt_op_t **op_p)
 {
-    return grad ? whole(table, grad, NULL, op_p) : null_buffer("psrt_push");
+    if (!table || !grad) return is_null("psrt_push", table ? "grad" : "table");
+    return whole(table, grad, NULL, op_p);
 }
 
 psrt_status_t psrt_pull(psrt_table_t *table, void *value, psrt_op_t **op_p)
 {
-    return value ? whole(table, NULL, value, op_p) : null_buffer("psrt_pull");
+    if (!table || !value) return is_null("psrt_pull", table ? "value" : "table");
+    return whole(table, NULL, value, op_p);
 }
 
 psrt_status_t psrt_push_pull(psrt_table_t *table, const void *grad, void *value, psrt_op_t **op_p)
 {
-    return grad && value ? whole(table, grad, value, op_p) : null_buffer("psrt_push_pull");
+    if (!table || !grad || !value)
+        return is_null("psrt_push_pull", !table ? "table" : grad ? "value" : "grad");
+    return whole(table, grad, value, op_p);
 }
 
 psrt_status_t psrt_op_test(psrt_op_t *op, psrt_result_t *result_p)

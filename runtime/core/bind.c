@@ -17,7 +17,7 @@
 #define HOST_MAX 256
 
 /* "host", "host:port", "[v6]", "[v6]:port", "v6" (more than one colon) into host and ":port" or "". */
-static psrt_status_t split(const char *text, char host[HOST_MAX], const char **port_p)
+static psrt_status_t split(const char *what, const char *text, char host[HOST_MAX], const char **port_p)
 {
     const char *end = text + strlen(text), *colon = strchr(text, ':');
     if (*text == '[') {
@@ -39,8 +39,8 @@ static psrt_status_t split(const char *text, char host[HOST_MAX], const char **p
     return PSRT_OK;
 err_malformed:
     return psrti_fail(PSRT_ERR_INVALID,
-                      "address \"%s\": write host, host:port, or [ipv6]:port with a port from 0 to "
-                      "65535", text);
+                      "%s \"%s\": write host, host:port, or [ipv6]:port with a port from 0 to 65535",
+                      what, text);
 }
 
 static psrt_status_t format(const struct sockaddr *sa, const char *port, char *out, size_t size)
@@ -74,7 +74,8 @@ static const struct sockaddr *of_interface(const struct ifaddrs *all, const char
     return found;
 }
 
-static psrt_status_t nothing_found(const struct ifaddrs *all, const char *host, int err)
+static psrt_status_t nothing_found(const char *what, const struct ifaddrs *all, const char *host,
+                                   int err)
 {
     char list[256] = "";
     size_t pos = 0;
@@ -82,15 +83,14 @@ static psrt_status_t nothing_found(const struct ifaddrs *all, const char *host, 
         if (is_usable(i) && !strstr(list, i->ifa_name))
             psrti_append(list, sizeof list, &pos, "%s%s", pos ? ", " : "", i->ifa_name);
     return psrti_fail(PSRT_ERR_INVALID,
-                      "PSRT_BIND_ADDRESS \"%s\" is no address, interface or known host (%s); "
-                      "interfaces: %s", host, gai_strerror(err), list);
+                      "%s \"%s\" is no address, interface or known host (%s); interfaces: %s", what, host, gai_strerror(err), list);
 }
 
-static psrt_status_t resolve(const char *wanted, char *out, size_t size)
+static psrt_status_t resolve(const char *what, const char *wanted, char *out, size_t size)
 {
     char host[HOST_MAX];
     const char *port;
-    psrt_status_t rc = split(wanted, host, &port);
+    psrt_status_t rc = split(what, wanted, host, &port);
     if (rc) return rc;
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0) all = NULL;
@@ -100,7 +100,7 @@ static psrt_status_t resolve(const char *wanted, char *out, size_t size)
         rc = format(sa, port, out, size);
     } else {
         int err = getaddrinfo(host, NULL, &hints, &found);
-        rc = err ? nothing_found(all, host, err) : format(found->ai_addr, port, out, size);
+        rc = err ? nothing_found(what, all, host, err) : format(found->ai_addr, port, out, size);
     }
     if (found) freeaddrinfo(found);
     if (all) freeifaddrs(all);
@@ -112,7 +112,7 @@ static psrt_status_t towards(const char *coordinator, char *out, size_t size)
 {
     char host[HOST_MAX];
     const char *port;
-    psrt_status_t rc = split(coordinator, host, &port);
+    psrt_status_t rc = split("PSRT_COORDINATOR", coordinator, host, &port);
     if (rc) return rc;
     struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM }, *found = NULL;
     int err = getaddrinfo(host, *port ? port + 1 : "9", &hints, &found);
@@ -136,10 +136,10 @@ static psrt_status_t towards(const char *coordinator, char *out, size_t size)
     return rc;
 }
 
-psrt_status_t psrti_bind_address(const char *wanted, const char *coordinator, char *out,
-                                 size_t size)
+psrt_status_t psrti_bind_address(const char *what, const char *wanted, const char *coordinator,
+                                 char *out, size_t size)
 {
-    if (wanted && *wanted) return resolve(wanted, out, size);
+    if (wanted && *wanted) return resolve(what, wanted, out, size);
     if (coordinator && strncmp(coordinator, "tcp://", 6) == 0)
         return towards(coordinator + 6, out, size);
     snprintf(out, size, "127.0.0.1");

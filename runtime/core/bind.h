@@ -7,8 +7,9 @@
 
 /* `wanted`: an IP address, an interface's name, a host name, each with an optional ":port"; or "": the
  * address of the interface that leads to `coordinator` ("tcp://host:port"; anything else: loopback).
- * Writes "a.b.c.d[:port]" or "[v6][:port]". ERR_INVALID lists the interfaces there are. */
-psrt_status_t psrti_bind_address(const char *wanted, const char *coordinator, char *out,
-                                 size_t size);
+ * Writes "a.b.c.d[:port]" or "[v6][:port]". ERR_INVALID names `what` (the variable that has the address)
+ * and lists the interfaces there are. */
+psrt_status_t psrti_bind_address(const char *what, const char *wanted, const char *coordinator,
+                                 char *out, size_t size);
 
 #endif

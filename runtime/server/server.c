@@ -132,9 +132,13 @@ static void *copy_of(const void *data, size_t bytes)
 
 /* ---- member's callbacks ------------------------------------------------------------------------ */
 
+/* The first callback: it waits until join_job has noted the member, whom later commands answer. */
 static void on_joined(void *arg, uint64_t incarnation)
 {
-    (void)arg, (void)incarnation; /* a server only accepts: its peers know it from the view */
+    psrti_server_t *s = arg;
+    (void)incarnation; /* a server only accepts: its peers know it from the view */
+    pthread_mutex_lock(&s->lock);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
@@ -148,6 +152,11 @@ static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count
         j->count = count;
         j->table = copy_of(table, count * sizeof *table);
         j->step = copy_of(from_step, count * sizeof *from_step);
+        if (!j->table || !j->step) {
+            psrti_error("out of memory, a view is lost");
+            job_free(j);
+            return;
+        }
     }
     job_post(arg, j);
 }
@@ -237,7 +246,8 @@ static void do_hold(sthread_t *t, job_t *j)
 {
     for (size_t i = 0; i < j->count; i++) {
         psrt_status_t rc = t->shard ? psrti_shard_hold(t->shard, j->tables[i].id, &j->specs[i])
-                                    : PSRT_ERR_NOT_READY;
+                                    : psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view",
+                                                 j->specs[i].name);
         if (!rc) continue;
         pthread_mutex_lock(&j->lock);
         j->tables[i].status = rc;
@@ -423,8 +433,10 @@ static psrt_status_t join_job(psrti_server_t *s)
                                  .on_view = on_view, .on_hold = on_hold, .on_prepare = on_prepare,
                                  .on_end = on_end };
     psrti_member_t *m;
+    pthread_mutex_lock(&s->lock);
     psrt_status_t rc = psrti_member_start(&mp, &m);
     if (!rc) atomic_store(&s->member, m);
+    pthread_mutex_unlock(&s->lock);
     free(own);
     return rc;
 }
@@ -447,7 +459,8 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
         rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
     char bind[PSRT_ADDR_MAX];
     if (!rc)
-        rc = psrti_bind_address(psrti_config_text(params->config, PSRTI_CONF_BIND_ADDRESS),
+        rc = psrti_bind_address("PSRT_BIND_ADDRESS",
+                                psrti_config_text(params->config, PSRTI_CONF_BIND_ADDRESS),
                                 params->coordinator, bind, sizeof bind);
     for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_open(s, &s->threads[i], i, bind);
     for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_start(&s->threads[i]);

@@ -37,8 +37,6 @@ static void do_note(psrti_worker_t *w, psrti_note_t *note)
         if (note->table) psrti_client_table_fail(w->client, note->table, note->status, note->text);
         else psrti_client_fail(w->client, note->status, note->text);
         break;
-    case PSRTI_NOTE_WAKE:
-        break;
     }
     free(note);
 }
@@ -60,10 +58,16 @@ unsigned psrti_inbox_read(psrti_worker_t *w)
 
 /* ---- the baton --------------------------------------------------------------------------------- */
 
+static void hold(psrti_worker_t *w)
+{
+    w->busy = 1;
+    w->holder = pthread_self();
+}
+
 int psrti_baton_try(psrti_worker_t *w)
 {
-    if (w->busy) return 0;
-    w->busy = 1;
+    if (w->busy || atomic_load(&w->takers)) return 0;
+    hold(w);
     return 1;
 }
 
@@ -88,14 +92,27 @@ psrt_status_t psrti_worker_sleep(psrti_worker_t *w, uint64_t deadline)
 void psrti_baton_take(psrti_worker_t *w)
 {
     pthread_mutex_lock(&w->lock);
-    while (!psrti_baton_try(w)) psrti_worker_sleep(w, UINT64_MAX);
+    int mine = w->busy && pthread_equal(w->holder, pthread_self());
+    if (mine) {
+        w->nested++;
+    } else {
+        atomic_fetch_add(&w->takers, 1);
+        while (w->busy) psrti_worker_sleep(w, UINT64_MAX);
+        atomic_fetch_sub(&w->takers, 1);
+        hold(w);
+    }
     pthread_mutex_unlock(&w->lock);
-    psrti_baton_move(w);
+    if (!mine) psrti_baton_move(w);
 }
 
 void psrti_baton_give(psrti_worker_t *w)
 {
     pthread_mutex_lock(&w->lock);
+    if (w->nested) {
+        w->nested--;
+        pthread_mutex_unlock(&w->lock);
+        return;
+    }
     while (!psrti_list_empty(&w->inbox)) {
         pthread_mutex_unlock(&w->lock);
         psrti_baton_move(w);
@@ -122,12 +139,13 @@ unsigned psrti_baton_move(psrti_worker_t *w)
 
 void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int give_way)
 {
+    psrti_spin_begin(&w->spin);
     for (;;) {
         unsigned events = psrti_baton_move(w);
+        if (events) psrti_spin_hit(&w->spin);
         if (done && atomic_load_explicit(done, memory_order_acquire)) return;
-        if (give_way && atomic_load(&w->wanted)) return;
+        if (atomic_load(&w->takers) || (give_way && atomic_load(&w->wanted))) return;
         if (events) {
-            psrti_spin_hit(&w->spin);
             if (deadline != UINT64_MAX && psrti_now_ns() >= deadline) return;
             continue;
         }
@@ -166,12 +184,11 @@ void *psrti_keeper_main(void *arg)
         uint64_t quiet = now > last ? now - last : 0;
         int due = !psrti_list_empty(&w->inbox) || now - looked >= KEEPER_IDLE_NS ||
                   (w->live_ops && quiet >= KEEPER_AFTER_NS);
-        if (w->busy || !due) {
+        if (!due || !psrti_baton_try(w)) {
             keeper_rest(w, quiet);
             continue;
         }
         int in_flight = w->live_ops != 0;
-        w->busy = 1;
         pthread_mutex_unlock(&w->lock);
         looked = now;
         if (in_flight) psrti_baton_run(w, NULL, now + KEEPER_IDLE_NS, 1);

@@ -16,8 +16,11 @@ static uint32_t owner_of(const psrti_link_t *link)
     return (uint32_t)(uintptr_t)link->user;
 }
 
-static void redial_later(psrti_worker_t *w, psrti_wlink_t *l)
+/* Why an owner has no link now, and when to try again. */
+static void redial_later(psrti_worker_t *w, psrti_wlink_t *l, const char *why)
 {
+    snprintf(l->why, sizeof l->why, "%s", why);
+    if (!l->down_since) l->down_since = psrti_now_ns();
     l->backoff = l->backoff ? PSRTI_MIN(2 * l->backoff, BACKOFF_MAX) : BACKOFF_MIN;
     l->redial = psrti_now_ns() + l->backoff;
     w->next_redial = PSRTI_MIN(w->next_redial, l->redial);
@@ -31,7 +34,7 @@ static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psr
     psrti_wlink_t *l = &w->links[owner];
     switch (event) {
     case PSRTI_LINK_UP:
-        l->backoff = 0;
+        l->backoff = l->down_since = 0;
         psrti_client_link_up(w->client, owner);
         break;
     case PSRTI_LINK_WRITABLE:
@@ -42,7 +45,7 @@ static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psr
                    w->view->owners[owner].server, psrt_status_text(status), text ? text : "");
         l->link = NULL;
         psrti_client_link_lost(w->client, owner);
-        if (w->view->owners[owner].alive) redial_later(w, l);
+        if (w->view->owners[owner].alive) redial_later(w, l, text ? text : psrt_status_text(status));
         break;
     }
 }
@@ -102,7 +105,29 @@ static void dial(psrti_worker_t *w, uint32_t owner)
     }
     if (!l->backoff)
         psrti_warn("worker:%u: cannot dial server:%u: %s", w->p.rank, o->server, psrt_last_error());
-    redial_later(w, l);
+    redial_later(w, l, psrt_last_error());
+}
+
+/* The coordinator reaches this owner, we do not: more than a moment of that is a network or a
+ * configuration to be mended, and nothing for operations to hang on. */
+static int is_hopeless(const psrti_worker_t *w, const psrti_wlink_t *l, uint64_t now)
+{
+    return l->down_since &&
+           now - l->down_since > psrti_config_u64(w->p.config, PSRTI_CONF_COORDINATOR_TIMEOUT);
+}
+
+static void give_up(psrti_worker_t *w, uint32_t owner)
+{
+    char text[PSRTI_ERROR_MAX];
+    snprintf(text, sizeof text, "server:%u lives, but could not be reached for %.0f s: %s",
+             w->view->owners[owner].server,
+             (double)psrti_config_u64(w->p.config, PSRTI_CONF_COORDINATOR_TIMEOUT) / 1e9,
+             w->links[owner].why);
+    psrti_worker_lose(w, PSRT_ERR_UNREACHABLE, text);
+    psrti_client_fail(w->client, PSRT_ERR_UNREACHABLE, text);
+    w->next_redial = UINT64_MAX;
+    psrti_links_drop(w);
+    psrti_worker_event(w, PSRT_EVENT_LOST, text);
 }
 
 void psrti_links_redial(psrti_worker_t *w, uint64_t now)
@@ -112,6 +137,10 @@ void psrti_links_redial(psrti_worker_t *w, uint64_t now)
     for (uint32_t i = 0; w->view && i < w->view->nowners; i++) {
         psrti_wlink_t *l = &w->links[i];
         if (l->link || !l->redial) continue;
+        if (is_hopeless(w, l, now)) {
+            give_up(w, i);
+            return;
+        }
         if (l->redial <= now) dial(w, i);
         else w->next_redial = PSRTI_MIN(w->next_redial, l->redial);
     }
@@ -122,7 +151,7 @@ static void drop(psrti_worker_t *w, uint32_t owner)
     psrti_wlink_t *l = &w->links[owner];
     if (l->link) psrti_net_drop(w->net, l->link);
     l->link = NULL;
-    l->redial = 0;
+    l->redial = l->down_since = 0;
     psrti_client_link_lost(w->client, owner);
 }
 
@@ -143,10 +172,13 @@ void psrti_links_view(psrti_worker_t *w, psrti_view_t *view)
     psrti_view_unref(w->view);
     w->view = psrti_view_ref(view);
     psrti_client_view(w->client, view);
+    pthread_mutex_lock(&w->lock);
+    int lost = w->status != PSRT_OK;
+    pthread_mutex_unlock(&w->lock);
     for (uint32_t i = 0; i < view->nowners; i++) {
         const psrti_view_owner_t *o = &view->owners[i];
         psrti_wlink_t *l = &w->links[i];
         if (!o->alive || (l->incarnation && l->incarnation != o->incarnation)) drop(w, i);
-        if (o->alive && !l->link && !l->redial) dial(w, i);
+        if (o->alive && !l->link && !l->redial && !lost) dial(w, i);
     }
 }

@@ -17,7 +17,15 @@ static void op_free(psrt_op_t *op)
 /* w->lock is held. */
 static void op_unref(psrt_op_t *op)
 {
-    if (--op->refs == 0) op_free(op);
+    if (--op->refs > 0) return;
+    psrti_list_remove(&op->node);
+    op_free(op);
+}
+
+void psrti_ops_free(psrti_worker_t *w)
+{
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(&w->ops))) op_free(PSRTI_LIST_ENTRY(n, psrt_op_t, node));
 }
 
 static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, size_t count)
@@ -45,6 +53,30 @@ void psrti_op_start(psrti_worker_t *w, psrt_op_t *op)
     psrti_client_submit(w->client, &op->cop, op->transfers, op->count);
 }
 
+/* ---- callbacks --------------------------------------------------------------------------------- */
+
+/* Whose callback runs on this thread. It holds the baton or is the member's thread: were it to wait, it
+ * would wait for itself. */
+static __thread const psrti_worker_t *calling;
+
+const psrti_worker_t *psrti_callback_enter(const psrti_worker_t *w)
+{
+    const psrti_worker_t *outer = calling;
+    calling = w;
+    return outer;
+}
+
+void psrti_callback_leave(const psrti_worker_t *outer)
+{
+    calling = outer;
+}
+
+psrt_status_t psrti_worker_may_wait(const psrti_worker_t *w, const char *call)
+{
+    if (calling != w) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID, "%s: a callback must not wait", call);
+}
+
 static void keep_failure(psrti_worker_t *w, const psrt_op_t *op)
 {
     if (op->cop.result.status == PSRT_OK || w->failed) return;
@@ -57,7 +89,11 @@ void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c)
 {
     psrt_op_t *op = PSRTI_CONTAINER_OF(c, psrt_op_t, cop);
     if (c->result.version == UINT64_MAX) c->result.version = 0;
-    if (op->callback) op->callback(op->arg, &c->result);
+    if (op->callback) {
+        const psrti_worker_t *outer = psrti_callback_enter(w);
+        op->callback(op->arg, &c->result);
+        psrti_callback_leave(outer);
+    }
     pthread_mutex_lock(&w->lock);
     keep_failure(w, op);
     w->live_ops--;
@@ -66,6 +102,8 @@ void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c)
     if (w->sleepers) pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
+
+/* ---- what the user calls ----------------------------------------------------------------------- */
 
 psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *transfers,
                                   size_t count, psrt_op_fn callback, void *arg, psrt_op_t **op_p)
@@ -76,6 +114,7 @@ psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *tra
     op->arg = arg;
     pthread_mutex_lock(&w->lock);
     w->live_ops++;
+    psrti_list_push(&w->ops, &op->node);
     if (psrti_baton_try(w)) {
         pthread_mutex_unlock(&w->lock);
         psrti_inbox_read(w);
@@ -133,6 +172,10 @@ psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
     psrti_worker_t *w = op->worker;
     uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
     psrt_status_t rc = PSRT_OK;
+    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
+        rc = psrti_worker_may_wait(w, "psrt_op_wait");
+        if (rc) return rc;
+    }
     pthread_mutex_lock(&w->lock);
     while (!atomic_load_explicit(&op->done, memory_order_acquire) && rc == PSRT_OK) {
         if (psrti_baton_try(w)) {

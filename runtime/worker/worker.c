@@ -10,6 +10,27 @@
 #include "base/topology.h"
 #include "runtime/worker/worker_int.h"
 
+/* ---- what the user is told --------------------------------------------------------------------- */
+
+void psrti_worker_lose(psrti_worker_t *w, psrt_status_t status, const char *text)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!w->status) {
+        w->status = status;
+        snprintf(w->text, sizeof w->text, "%s", text);
+    }
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void psrti_worker_event(psrti_worker_t *w, int event, const char *text)
+{
+    if (!w->p.on_event) return;
+    const psrti_worker_t *outer = psrti_callback_enter(w);
+    w->p.on_event(w->p.arg, event, text);
+    psrti_callback_leave(outer);
+}
+
 /* ---- member's callbacks ------------------------------------------------------------------------ */
 
 static psrti_note_t *note_new(int kind)
@@ -37,7 +58,7 @@ static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count
     if (!n) return;
     n->view = psrti_view_ref(view);
     psrti_note_post(w, n);
-    if (w->p.on_event) w->p.on_event(w->p.arg, PSRT_EVENT_MEMBERS, "");
+    psrti_worker_event(w, PSRT_EVENT_MEMBERS, "");
 }
 
 static void table_failed(psrti_worker_t *w, const psrti_member_table_t *t)
@@ -89,19 +110,13 @@ static void on_end(void *arg, psrt_status_t status, const char *text)
 {
     psrti_worker_t *w = arg;
     if (status == PSRT_OK) status = PSRT_ERR_CLOSED, text = "the job is over";
-    pthread_mutex_lock(&w->lock);
-    if (!w->status) {
-        w->status = status;
-        snprintf(w->text, sizeof w->text, "%s", text ? text : psrt_status_text(status));
-    }
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    psrti_worker_lose(w, status, text && *text ? text : psrt_status_text(status));
     psrti_note_t *n = note_new(PSRTI_NOTE_FAIL);
     if (!n) return;
     n->status = w->status;
     snprintf(n->text, sizeof n->text, "%s", w->text);
     psrti_note_post(w, n);
-    if (w->p.on_event) w->p.on_event(w->p.arg, PSRT_EVENT_LOST, w->text);
+    psrti_worker_event(w, PSRT_EVENT_LOST, w->text);
 }
 
 /* ---- start and stop ---------------------------------------------------------------------------- */
@@ -141,6 +156,7 @@ static void init_sync(psrti_worker_t *w)
     pthread_mutex_init(&w->lock, NULL);
     psrti_list_init(&w->inbox);
     psrti_list_init(&w->pending);
+    psrti_list_init(&w->ops);
     w->next_redial = w->timer = UINT64_MAX;
     psrti_spin_init(&w->spin, psrti_config_u64(w->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));
@@ -231,12 +247,13 @@ void psrti_worker_stop(psrti_worker_t *w)
         drain(w);
         psrti_member_leave(w->member, 0);
     }
+    if (w->net && w->client) end_ops(w); /* from here on the client does not call the member */
     psrti_member_stop(w->member);
-    if (w->net && w->client) end_ops(w);
     stop_keeper(w);
     free_notes(w);
     psrti_client_destroy(w->client);
     psrti_net_close(w->net);
+    psrti_ops_free(w);
     psrti_view_unref(w->view);
     free(w->links);
     pthread_cond_destroy(&w->changed);
@@ -297,8 +314,17 @@ psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count,
 
 /* ---- barrier ----------------------------------------------------------------------------------- */
 
+static psrt_status_t check_alive(psrti_worker_t *w)
+{
+    pthread_mutex_lock(&w->lock);
+    psrt_status_t rc = w->status;
+    if (rc) psrti_fail(rc, "%s", w->text);
+    pthread_mutex_unlock(&w->lock);
+    return rc;
+}
+
 /* Completes the caller's earlier operations; reports one that failed. */
-static psrt_status_t settle_ops(psrti_worker_t *w, uint64_t deadline)
+static psrt_status_t settle_ops(psrti_worker_t *w, const char *name, uint64_t deadline)
 {
     psrt_status_t rc = PSRT_OK;
     pthread_mutex_lock(&w->lock);
@@ -313,10 +339,13 @@ static psrt_status_t settle_ops(psrti_worker_t *w, uint64_t deadline)
         pthread_mutex_lock(&w->lock);
         if (psrti_now_ns() >= deadline) rc = PSRT_ERR_TIMEOUT;
     }
-    if (rc) psrti_fail(rc, "barrier: %llu earlier operations have not ended",
-                       (unsigned long long)w->live_ops);
-    else if ((rc = w->failed)) psrti_fail(rc, "an earlier operation failed: %s", w->failed_text);
-    w->failed = PSRT_OK;
+    if (rc) {
+        psrti_fail(rc, "barrier %s: %llu earlier operations of this worker have not ended", name,
+                   (unsigned long long)w->live_ops);
+    } else if ((rc = w->failed)) {
+        psrti_fail(rc, "barrier %s: an earlier operation failed: %s", name, w->failed_text);
+        w->failed = PSRT_OK;
+    }
     pthread_mutex_unlock(&w->lock);
     return rc;
 }
@@ -325,7 +354,8 @@ psrt_status_t psrti_worker_barrier(psrti_worker_t *w, const char *name, uint32_t
                                    uint64_t timeout_ns)
 {
     uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
-    psrt_status_t rc = settle_ops(w, deadline);
+    psrt_status_t rc = check_alive(w);
+    if (!rc) rc = settle_ops(w, name, deadline);
     if (rc) return rc;
     uint64_t now = psrti_now_ns();
     uint64_t left = deadline == UINT64_MAX ? PSRT_FOREVER : deadline > now ? deadline - now : 0;

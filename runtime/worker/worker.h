@@ -37,7 +37,9 @@ psrt_status_t psrti_worker_barrier(psrti_worker_t *worker, const char *name, uin
 psrt_status_t psrti_worker_submit(psrti_worker_t *worker, const psrti_transfer_t *transfers,
                                   size_t count, psrt_op_fn callback, void *arg, psrt_op_t **op_p);
 psrt_status_t psrti_worker_test(psrt_op_t *op, psrt_result_t *result_p);
-/* Releases the op unless it returns ERR_TIMEOUT. */
+/* ERR_INVALID in a callback of this worker, which runs with the baton or on the member's thread. */
+psrt_status_t psrti_worker_may_wait(const psrti_worker_t *worker, const char *call);
+/* Releases the op unless it returns ERR_TIMEOUT, or ERR_INVALID because a callback called it. */
 psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns);
 void psrti_worker_release(psrt_op_t *op);
 

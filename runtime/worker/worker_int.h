@@ -17,8 +17,7 @@ typedef struct psrti_note {
     enum {
         PSRTI_NOTE_SUBMIT, /* op is set                       */
         PSRTI_NOTE_VIEW,   /* view is set                     */
-        PSRTI_NOTE_FAIL,   /* table (0: all), status and text */
-        PSRTI_NOTE_WAKE    /* nothing: come and look          */
+        PSRTI_NOTE_FAIL    /* table (0: all), status and text */
     } kind;
     psrt_op_t *op;
     psrti_view_t *view;
@@ -29,6 +28,7 @@ typedef struct psrti_note {
 
 struct psrt_op {
     psrti_cop_t cop;
+    psrti_list_t node; /* in w->ops */
     psrti_worker_t *worker;
     psrt_op_fn callback;
     void *arg;
@@ -55,6 +55,8 @@ typedef struct psrti_wlink {
     psrti_link_t *link;
     uint64_t redial; /* when to dial again; 0: not waiting */
     uint64_t backoff, incarnation;
+    uint64_t down_since; /* wanted, but not up; 0: up or not wanted */
+    char why[160];       /* what the last try ended with            */
 } psrti_wlink_t;
 
 struct psrti_worker {
@@ -66,10 +68,14 @@ struct psrti_worker {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* baton free, an op done, a declaration answered, the end */
     int busy;               /* somebody holds the baton           */
+    pthread_t holder;       /* if busy: who                       */
+    int nested;             /* times its callbacks took it again  */
     int sleepers;           /* in cond wait on `changed`          */
     psrti_list_t inbox;     /* notes                              */
     atomic_int filled;      /* the inbox has something            */
-    atomic_int wanted;      /* callers that wait for the baton: the keeper gives way */
+    atomic_int wanted;      /* callers that sleep: the keeper gives way              */
+    atomic_int takers;      /* those in psrti_baton_take: everybody gives way        */
+    psrti_list_t ops;       /* that are not freed                 */
     psrti_list_t pending;
     uint64_t next_request;
     uint64_t live_ops; /* submitted, not delivered            */
@@ -92,9 +98,10 @@ struct psrti_worker {
 };
 
 /* baton.c */
-/* Takes the baton, waiting for it; returns with w->lock released. */
+/* Takes the baton for a moment; whoever waits with it gives way. A callback runs with the baton and may
+ * take it again. Returns with w->lock released. */
 void psrti_baton_take(psrti_worker_t *w);
-/* Takes it if it is free. w->lock is held before and after. */
+/* Takes it if nobody has it or waits to take it. w->lock is held before and after. */
 int psrti_baton_try(psrti_worker_t *w);
 void psrti_baton_give(psrti_worker_t *w);
 /* With the baton: what others left. The holder reads it before it gives the baton back, so only notes
@@ -102,13 +109,18 @@ void psrti_baton_give(psrti_worker_t *w);
 unsigned psrti_inbox_read(psrti_worker_t *w);
 /* With the baton: does everything that can be done now; number of events. */
 unsigned psrti_baton_move(psrti_worker_t *w);
-/* With the baton: moves and sleeps until *done, the deadline, or (give_way) another caller wants it. */
+/* With the baton: moves and sleeps until *done, the deadline, or another caller wants to take it or
+ * (give_way) to wait with it. */
 void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int give_way);
 void *psrti_keeper_main(void *arg);
 /* Any thread. */
 void psrti_note_post(psrti_worker_t *w, psrti_note_t *note);
 /* Waits on `changed` with w->lock held; ERR_TIMEOUT past the deadline. */
 psrt_status_t psrti_worker_sleep(psrti_worker_t *w, uint64_t deadline);
+
+/* worker.c: the context is lost from now on; the first reason stays. The caller fails the client. */
+void psrti_worker_lose(psrti_worker_t *w, psrt_status_t status, const char *text);
+void psrti_worker_event(psrti_worker_t *w, int event, const char *text);
 
 /* links.c: with the baton */
 psrt_status_t psrti_links_open(psrti_worker_t *w);
@@ -120,6 +132,10 @@ extern const psrti_client_env_t psrti_links_env;
 /* op.c */
 void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);   /* with the baton */
 void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c); /* with the baton */
+void psrti_ops_free(psrti_worker_t *w);                   /* all have ended */
+/* Around a callback of the user; `enter` returns what `leave` takes. */
+const psrti_worker_t *psrti_callback_enter(const psrti_worker_t *w);
+void psrti_callback_leave(const psrti_worker_t *outer);
 
 static inline uint64_t psrti_deadline(uint64_t timeout_ns)
 {
