@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #define INTERVAL 1.0
+/* The line overwrites itself, which it could not once it wrapped: no wrapping while it is written. */
+#define REDRAW "\r\033[?7l"
+#define REDRAWN "\033[K\033[?7h"
 
 static double seconds(void)
 {
@@ -42,13 +45,13 @@ static void print_line(progress_t *p, uint64_t step, double now)
     double gigabytes = 1e-9 * attr.workers / span;
     printf("%sepoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f images/s  push %.2f GB/s  "
            "pull %.2f GB/s  %.0f s left%s",
-           p->terminal ? "\r" : "", epoch, epochs, (unsigned long long)step,
+           p->terminal ? REDRAW : "", epoch, epochs, (unsigned long long)step,
            (unsigned long long)p->total_steps, p->loss_sum / steps,
            steps * (double)p->images_per_step / span,
            gigabytes * (double)(attr.pushed_bytes - p->last_pushed),
            gigabytes * (double)(attr.pulled_bytes - p->last_pulled),
            (now - p->start) / (double)step * (double)(p->total_steps - step),
-           p->terminal ? "\033[K" : "\n");
+           p->terminal ? REDRAWN : "\n");
     fflush(stdout);
     p->last = now, p->last_step = step, p->loss_sum = 0;
     p->last_pushed = attr.pushed_bytes, p->last_pulled = attr.pulled_bytes;
