@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #define INTERVAL 1.0
-/* The line overwrites itself, which it could not once it wrapped: no wrapping while it is written. */
+/* The line overwrites itself, which fails once it wrapped: no wrapping while it is written. */
 #define REDRAW "\r\033[?7l"
 #define REDRAWN "\033[K\033[?7h"
 
