@@ -65,6 +65,9 @@ psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const ch
                        : !tables_p ? "table_p" : NULL;
     if (null) return psrti_fail(PSRT_ERR_INVALID, "psrt_dense_create: %s is NULL", null);
     if (count == 0) return PSRT_OK;
+    if (ctx->servers == 0)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: the job has no servers (PSRT_SERVERS=0)",
+                          names[0] ? names[0] : "");
     if (psrti_worker_may_wait(ctx->worker, "psrt_dense_create")) return PSRT_ERR_INVALID;
     psrti_table_spec_t *specs = calloc(count, sizeof *specs);
     psrt_table_t **tables = calloc(count, sizeof(void *));

@@ -132,6 +132,14 @@ class Tables(JobTest):
         w[0].cmd("push_pull good")
         self.finish(job, w)
 
+    def test_a_job_without_servers_has_no_tables(self):
+        job, w = self.started(2, 0)
+        for a in w:
+            text = self.refused("PSRT_ERR_INVALID", a, "table t n=10")
+            self.assertIn("table t", text)
+            self.assertIn("PSRT_SERVERS", text)
+        self.finish(job, w)
+
     def test_declared_twice_is_the_same_table(self):
         job, w = self.started(1, 2)
         w[0].cmd(f"table t n={BIG} opt=none init=constant:value=2")
