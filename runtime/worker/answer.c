@@ -38,7 +38,8 @@ static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
     const psrti_view_owner_t *o = &c->view->owners[p->owner];
     snprintf(text, sizeof text, "table %s: server:%u answered: %s", p->table->spec.name, o->server,
              psrt_status_text(status));
-    if (p->op) psrti_op_fail(c, p->op, status, text);
+    if (status == PSRT_ERR_SHARD_LOST) psrti_client_table_fail(c, p->table->id, status, text);
+    else if (p->op) psrti_op_fail(c, p->op, status, text);
     else psrti_part_end(c, p, status);
 }
 

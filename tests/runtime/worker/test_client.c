@@ -405,6 +405,19 @@ Test(client, a_restarted_owner_has_lost_old_tables_and_serves_new_ones)
     fx_close(fx);
 }
 
+Test(client, an_answer_that_says_lost_ends_everything_of_the_table)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[2];
+    fx_table(fx, 1, 2 * FX_SLICE, NULL, 0);
+    fx_submit(fx, &op[0], 1, PUSH, 0, 0);
+    fx_submit(fx, &op[1], 1, PULL, 0, 10);
+    fx_ack(fx, 1, PSRT_ERR_SHARD_LOST, 0, 0);
+    for (int i = 0; i < 2; i++) fx_ended(fx, &op[i], PSRT_ERR_SHARD_LOST);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_close(fx);
+}
+
 /* What is on its way to a living owner goes on, though its op has failed. */
 Test(client, pushes_of_other_tables_go_on)
 {
