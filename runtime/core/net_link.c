@@ -369,8 +369,9 @@ static void ep_lost(net_link_t *link, psrt_status_t status)
     case LINK_DIALING:
     case LINK_HELLO:
         link->why = unreached(status);
-        snprintf(link->text, sizeof link->text, "%.100s: %s",
-                 link->candidates->at[link->candidates->next - 1].addr, psrt_status_text(status));
+        snprintf(link->text, sizeof link->text, "%.100s: %s%s",
+                 link->candidates->at[link->candidates->next - 1].addr, psrt_status_text(status),
+                 status == PSRT_ERR_REFUSED ? " (has it another job key?)" : "");
         dial_next(link);
         break;
     case LINK_UP: tell_lost(link, status, psrt_status_text(status)); break;
