@@ -110,6 +110,13 @@ static psrt_status_t admit(zt_iface_t *iface, const uint8_t *id, const zt_link_t
     ep->peer_fd = fd;
     memcpy(ep->id, id, ZT_ID_BYTES);
     snprintf(ep->name, sizeof(ep->name), "task %" PRIu32, link->task);
+    /* Takes the place that CONFIRM needs: the dialler is up when it sees our ACCEPT, and must not be
+     * turned away then because others came in between. */
+    ep->own_fd = fcntl(iface->epoll_fd, F_DUPFD_CLOEXEC, 0);
+    if (ep->own_fd < 0) {
+        zt_ep_bury(ep);
+        return PSRT_ERR_LIMIT;
+    }
     zt_ep_t *before = psrti_map_get(&iface->by_fd, (uint64_t)fd);
     if (before) on_hung_up(before); /* its own connection had ended before it could CONFIRM */
     if (psrti_map_put(&iface->by_id, psrti_hash_bytes(id, ZT_ID_BYTES), ep) != PSRT_OK ||
@@ -148,10 +155,10 @@ static void on_confirm(zt_ep_t *ep, zt_in_t *in)
 {
     zt_iface_t *iface = zt_iface_of(ep);
     zt_link_t link;
-    ep->own_fd = fcntl(ep->peer_fd, F_DUPFD_CLOEXEC, 0);
+    int duplicated = dup3(ep->peer_fd, ep->own_fd, O_CLOEXEC) >= 0;
     read_monitor(iface);
     if (ep->hung_up) return; /* and buried */
-    if (ep->own_fd < 0 || !zt_link_parse(in, &link) || link.kind != ZT_LINK_CONFIRM) {
+    if (!duplicated || !zt_link_parse(in, &link) || link.kind != ZT_LINK_CONFIRM) {
         refuse(iface, ep->id, 0, PSRT_ERR_PROTOCOL, "no CONFIRM, or no descriptor for it");
         hang_up(ep);
         zt_ep_bury(ep);

@@ -92,7 +92,7 @@ struct zt_ep {
     psrti_list_t ending_link;
     uint8_t id[ZT_ID_BYTES];
     int peer_fd; /* libzmq's number, which may be reused once the disconnect is reported */
-    int own_fd;  /* our duplicate of it: what can be shut down safely */
+    int own_fd;  /* our duplicate of it, from CONFIRM on: what can be shut down safely */
 };
 
 /* A payload that libzmq reads in place. May outlive the endpoint: libzmq frees when it likes. */
