@@ -100,8 +100,9 @@ typedef struct psrt_context_params {
  * @param params NULL for all defaults
  * @param ctx_p  the context; release with psrt_context_destroy
  * @return OK; ERR_INVALID a variable has no legal value (the text names it); ERR_START_TIMEOUT the
- *         job did not assemble (the text names who is missing); ERR_REFUSED wrong key, or the rank is
- *         taken by a live process; ERR_UNREACHABLE, ERR_LIMIT, ERR_NO_MEMORY
+ *         job did not assemble (the text names who is missing); ERR_REFUSED the rank is taken by
+ *         a live process, or wrong key; ERR_UNREACHABLE no coordinator there, or one that encrypts
+ *         with another key; ERR_LIMIT, ERR_NO_MEMORY
  * @threads any  @blocks until all tasks joined or the start timeout passed  @since 0.1
  */
 psrt_status_t psrt_context_create(const psrt_context_params_t *params, psrt_context_t **ctx_p);
