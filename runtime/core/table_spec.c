@@ -44,6 +44,12 @@ static psrt_status_t set_dtype(const psrt_dense_params_t *p, psrti_table_spec_t 
     return PSRT_OK;
 }
 
+/* The parsers of texts know their subject, not whose it is. */
+static psrt_status_t name_table(psrt_status_t rc, const psrti_table_spec_t *spec)
+{
+    return rc ? psrti_fail(rc, "table %s: %s", spec->name, psrt_last_error()) : PSRT_OK;
+}
+
 static psrt_status_t set_init(const char *init, psrti_table_spec_t *spec)
 {
     psrti_init_t *parsed;
@@ -62,7 +68,7 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
     static const char *const names[] = { "sync", "async", "ssp" };
     psrti_spec_t s;
     psrt_status_t rc = psrti_spec_parse("consistency", text ? text : "sync", &s);
-    if (rc) return rc;
+    if (rc) return name_table(rc, spec);
     size_t i = 0;
     while (i < PSRTI_COUNT(names) && strcmp(s.name, names[i]) != 0) i++;
     if (i == PSRTI_COUNT(names)) {
@@ -103,7 +109,7 @@ static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
     psrti_optimizer_t opt;
     psrt_status_t rc = psrti_optimizer_parse(text, &opt);
     if (!rc) rc = psrti_optimizer_format(&opt, spec->optimizer, sizeof spec->optimizer);
-    return rc;
+    return name_table(rc, spec);
 }
 
 psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t *params,
