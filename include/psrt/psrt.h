@@ -12,7 +12,9 @@
  *  - Sizes, counts and offsets are 64-bit; counts are elements unless the name says bytes; times are
  *    nanoseconds of the monotonic clock.
  *  - The library never aborts, exits, writes to stdout or installs signal handlers.
- *  - A context may be used from several threads at once, if not stated otherwise.
+ *  - A context may be used from several threads at once, if not stated otherwise. It does not survive
+ *    fork(): a child must neither use nor destroy it, and may only exec or _exit.
+ *  - In a callback, calls that do not block work; those that would wait return ERR_INVALID.
  */
 #ifndef PSRT_PSRT_H
 #define PSRT_PSRT_H
@@ -82,7 +84,8 @@ typedef struct psrt_context_params {
     size_t size;
     /** NULL-terminated list of "PSRT_NAME=value" that override the environment; NULL for none. */
     const char *const *settings;
-    /** Called when the context is lost or members change. May be NULL; same rules as op callbacks. */
+    /** Called when the context is lost (not when it is destroyed in order) or members change, from
+     *  psrt_context_create on, on any thread. May be NULL; same rules as op callbacks. */
     void (*on_event)(void *arg, int event, const char *text);
     void *arg;
 } psrt_context_params_t;
@@ -109,9 +112,11 @@ psrt_status_t psrt_context_create(const psrt_context_params_t *params, psrt_cont
 
 /**
  * Completes outstanding operations (up to PSRT_DRAIN_TIMEOUT), leaves the job, frees everything that
- * belongs to the context: tables, operations, buffers.
+ * belongs to the context: tables, operations (released or not), buffers. Operations that are left end
+ * with ERR_CLOSED, their callbacks run. A lost context is not drained.
  * @param ctx NULL is allowed
- * @threads no other call on this context may run  @blocks up to the drain timeout  @since 0.1
+ * @threads no other call on this context may run, no callback of it is this call's caller
+ * @blocks up to the drain timeout and some seconds for leaving  @since 0.1
  */
 void psrt_context_destroy(psrt_context_t *ctx);
 
@@ -144,7 +149,7 @@ psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr_
 /**
  * Waits until `count` workers called it with the same name, after completing this worker's earlier
  * operations. A name may be used again once it completed.
- * @param name       up to 255 bytes
+ * @param name       1 to 255 bytes
  * @param count      0: all workers of the current view
  * @param timeout_ns PSRT_FOREVER or nanoseconds
  * @return OK; ERR_TIMEOUT (the text names who is missing); ERR_MISMATCH another count was given by
@@ -216,9 +221,10 @@ typedef struct psrt_dense_params {
  * @param name    1..255 bytes, identity of the table in the job
  * @param params  see psrt_dense_params_t
  * @param table_p the table; owned by the context
- * @return OK; ERR_INVALID (the text names the field); ERR_MISMATCH (the text shows both sides; before
- *         the first push all declarers fail, after it only the newcomer); ERR_SHARD_LOST; errors of a
- *         lost context
+ * @return OK; ERR_INVALID (the text names the field); ERR_UNSUPPORTED a dtype of a later version;
+ *         ERR_MISMATCH (the text shows both sides; before the first push all declarers fail, after it
+ *         only the newcomer); ERR_NO_MEMORY here or on the server that the text names;
+ *         ERR_SHARD_LOST; errors of a lost context
  * @threads any  @blocks until the servers hold the table  @since 0.1
  */
 psrt_status_t psrt_dense_create(psrt_context_t *ctx, const char *name,
@@ -259,8 +265,9 @@ typedef struct psrt_result {
     uint64_t version; /**< lowest version of the values that were returned                        */
 } psrt_result_t;
 
-/** Called once when an op ends, on whichever thread progresses. It may start operations, but not
- *  wait. The op may be released in it only by returning and releasing elsewhere. */
+/** Called once when an op ends, on whichever thread progresses, perhaps within psrt_submit. It may
+ *  start, test and release operations, this one too, query, and allocate; it must not wait, destroy the
+ *  context, or take long. */
 typedef void (*psrt_op_fn)(void *arg, const psrt_result_t *result);
 
 /** One transfer: push if `grad` is set, pull if `value` is set, push_pull if both are. */
@@ -303,7 +310,8 @@ typedef struct psrt_submit_params {
  * @param op_p     the operation, released by psrt_op_wait or psrt_op_release; NULL: wait here
  * @return OK: started (or, with op_p NULL, done); ERR_INVALID (the text names table and field);
  *         with op_p NULL also the errors of the op: ERR_SHARD_LOST, ERR_MISMATCH, ERR_FENCED,
- *         ERR_COORDINATOR_LOST, ERR_CLOSED
+ *         ERR_COORDINATOR_LOST, ERR_CLOSED, ERR_UNREACHABLE (a server lives, but no path led to it for
+ *         PSRT_COORDINATOR_TIMEOUT; the context is lost)
  * @threads any  @blocks only with op_p NULL  @since 0.1
  */
 psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, size_t count,
@@ -328,7 +336,8 @@ psrt_status_t psrt_op_test(psrt_op_t *op, psrt_result_t *result_p);
  * Waits for an operation and releases it, unless it returns ERR_TIMEOUT (the op then goes on).
  * @param op         NULL returns OK
  * @param timeout_ns PSRT_FOREVER or nanoseconds
- * @return ERR_TIMEOUT (the text says what is missing); else the op's status
+ * @return ERR_TIMEOUT (the text says what is missing); ERR_INVALID in a callback of this context, if
+ *         the op has not ended (it goes on and is not released); else the op's status
  * @threads any; one thread waits for an op  @blocks yes  @since 0.1
  */
 psrt_status_t psrt_op_wait(psrt_op_t *op, uint64_t timeout_ns);
@@ -345,7 +354,8 @@ void psrt_op_release(psrt_op_t *op);
 typedef struct psrt_server_params {
     size_t size;
     const char *const *settings; /**< as in psrt_context_params_t                            */
-    const volatile int *stop;    /**< becomes non-zero: leave in order; NULL: never           */
+    const volatile int *stop;    /**< becomes non-zero: leave in order, looked at every 100 ms;
+                                      NULL: never                                             */
 } psrt_server_params_t;
 #define PSRT_SERVER_PARAMS_INIT                                                                    \
     {                                                                                              \
@@ -353,8 +363,8 @@ typedef struct psrt_server_params {
     }
 
 /**
- * Runs a parameter server described by the environment (PSRT_ROLE=server) in the calling thread and
- * PSRT_SERVER_THREADS - 1 others, until the job ends.
+ * Runs a parameter server described by the environment (PSRT_ROLE=server) in PSRT_SERVER_THREADS
+ * threads of its own, until the job ends.
  * @return OK: all workers finished or `stop` was set; ERR_* as psrt_context_create;
  *         ERR_PEER_LOST: all workers died without finishing; ERR_FENCED; ERR_COORDINATOR_LOST
  * @threads any; several may run in a process  @blocks until the job ends  @since 0.1
@@ -375,13 +385,14 @@ psrt_status_t psrt_coordinator_run(const psrt_server_params_t *params);
 typedef struct psrt_config_info {
     size_t size;
     const char *name, *type, *default_text, *choices, *doc; /**< static                        */
-    char value[256]; /**< current value as text; empty for secrets                             */
+    char value[256]; /**< current value as text, cut if longer                                 */
     char origin[32]; /**< "default", "environment" or "set"                                    */
 } psrt_config_info_t;
 
 /**
  * Entry `index` of the configuration table, with its value in the current environment.
- * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID the environment has an illegal value
+ * @param info_p caller's struct, `size` set
+ * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID also: the environment has an illegal value
  * @threads any  @blocks no  @since 0.1
  */
 psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info_p);
@@ -397,7 +408,8 @@ typedef struct psrt_module_info {
 
 /**
  * Entry `index` of the list of modules: transports, kernel variants, optimizers, optional modules.
- * @return OK; ERR_NOT_FOUND past the last entry
+ * @param info_p caller's struct, `size` set
+ * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID
  * @threads any  @blocks no  @since 0.1
  */
 psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info_p);
