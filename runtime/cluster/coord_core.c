@@ -251,10 +251,10 @@ static void check_recovery(psrti_coord_t *c)
         if (psrti_place_live(psrti_place_at(c, i)))
             psrti_coord_send_welcome(c, psrti_place_at(c, i));
     if (c->formed) {
+        psrti_coord_publish(c); /* first: a server holds nothing before it has a view */
         for (uint32_t i = 0; i < c->p.servers; i++)
             psrti_coord_send_holds(c, &c->servers[i]);
         psrti_coord_settle_tables(c);
-        psrti_coord_publish(c);
     }
     for (uint32_t i = 0; i < psrti_place_count(c); i++)
         if (!psrti_place_live(psrti_place_at(c, i)))

@@ -47,6 +47,7 @@ typedef struct place {
     uint32_t term, first_owner, nthreads;
     psrti_view_owner_t *threads;
     int owes_prepared;
+    uint32_t lost_before; /* tables with lower ids have lost their part there */
 
     /* workers */
     struct {
@@ -94,7 +95,7 @@ struct psrti_coord {
     psrti_map_t by_id, by_name;
     psrti_list_t inflight; /* tables that some server has not answered for */
     psrti_list_t untold;   /* tables that failed during this event */
-    uint32_t next_table, table_bound, lost_before;
+    uint32_t next_table, table_bound;
 
     struct barrier *barriers;
 

@@ -48,6 +48,7 @@ static void put_place(text_t *t, const place_t *p)
     if (p->incarnation == 0) return;
     put(t, "task %u %d %" PRIu64 " %" PRIu64 " %u %u %u %s\n", p->task, (int)p->state,
         p->incarnation, p->nonce, p->term, p->nthreads, p->pid, *p->host ? p->host : "?");
+    if (p->lost_before) put(t, "lost %u %u\n", p->task, p->lost_before);
     for (uint32_t i = 0; i < COORD_RESULTS; i++)
         if (p->results[i].request)
             put(t, "result %u %" PRIu64 " %d\n", p->task, p->results[i].request,
@@ -66,7 +67,7 @@ void psrti_coord_persist(psrti_coord_t *c)
     put(&t, STATE_HEAD "\njob %s %u %u %u\n", c->job, c->p.workers, c->p.servers, c->p.vshards);
     put(&t, "generation %" PRIu64 "\nincarnation %" PRIu64 "\nview %" PRIu64 "\n", c->generation,
         c->next_incarnation, c->view_number);
-    put(&t, "table %u\nlost %u\nformed %d\n", c->table_bound, c->lost_before, c->formed);
+    put(&t, "table %u\nformed %d\n", c->table_bound, c->formed);
     for (uint32_t i = 0; i < c->p.servers; i++)
         put_place(&t, &c->servers[i]);
     for (uint32_t i = 0; i < c->p.workers; i++)
@@ -112,6 +113,17 @@ static int read_task(psrti_coord_t *c, const char *line)
     return 1;
 }
 
+static int read_lost(psrti_coord_t *c, const char *line)
+{
+    unsigned task, before;
+
+    if (sscanf(line, "lost %u %u", &task, &before) != 2) return 0;
+    place_t *p = psrti_coord_place(c, task);
+    if (!p) return 0;
+    p->lost_before = before;
+    return 1;
+}
+
 static int read_result(psrti_coord_t *c, const char *line)
 {
     unsigned task;
@@ -150,13 +162,13 @@ static int read_from(psrti_coord_t *c, const char *line)
 static int read_line(psrti_coord_t *c, const char *line)
 {
     if (strncmp(line, "task ", 5) == 0) return read_task(c, line);
+    if (strncmp(line, "lost ", 5) == 0) return read_lost(c, line);
     if (strncmp(line, "result ", 7) == 0) return read_result(c, line);
     if (strncmp(line, "from ", 5) == 0) return read_from(c, line);
     return sscanf(line, "generation %" SCNu64, &c->generation) == 1 ||
            sscanf(line, "incarnation %" SCNu64, &c->next_incarnation) == 1 ||
            sscanf(line, "view %" SCNu64, &c->view_number) == 1 ||
            sscanf(line, "table %u", &c->table_bound) == 1 ||
-           sscanf(line, "lost %u", &c->lost_before) == 1 ||
            sscanf(line, "formed %d", &c->formed) == 1;
 }
 

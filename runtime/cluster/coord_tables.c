@@ -57,6 +57,26 @@ static table_t *find(const psrti_coord_t *c, const char *name)
     return t;
 }
 
+/* Does a slice of the table live on this server? */
+static int has_part(const psrti_coord_t *c, const table_t *t, const place_t *server)
+{
+    uint64_t slices = psrti_slice_count(t->spec.elements);
+    uint64_t hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
+
+    for (uint64_t i = 0; i < slices && i < c->p.vshards; i++) {
+        uint16_t owner = c->owner_of_vshard[psrti_slice_vshard(hash, i, c->p.vshards)];
+        if (owner >= server->first_owner && owner < server->first_owner + server->nthreads) return 1;
+    }
+    return 0;
+}
+
+static int lost_part(const psrti_coord_t *c, const table_t *t)
+{
+    for (uint32_t i = 0; i < c->p.servers; i++)
+        if (t->id < c->servers[i].lost_before && has_part(c, t, &c->servers[i])) return 1;
+    return 0;
+}
+
 static int owes(const table_t *t, uint32_t server)
 {
     return t->bits && (t->bits[server / 64] >> server % 64 & 1);
@@ -185,10 +205,8 @@ static void fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const
     t->status = status;
     t->text = strdup(text);
     if (!t->text) psrti_coord_no_memory(c);
-    if (t->complete)
-        psrti_list_push(&c->untold, &t->failed_node);
-    else
-        resolve(c, t);
+    if (t->complete || t->used) psrti_list_push(&c->untold, &t->failed_node);
+    if (!t->complete) resolve(c, t);
 }
 
 static size_t list_length(const psrti_list_t *head)
@@ -413,7 +431,7 @@ static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *
         c->next_table = PSRTI_MAX(c->next_table, in->id + 1);
         if (status != PSRT_OK)
             fail_table(c, t, status, in->text);
-        else if (in->id < c->lost_before)
+        else if (lost_part(c, t))
             fail_table(c, t, PSRT_ERR_SHARD_LOST, "a server was restarted, its part is lost");
         *t_p = t;
     }
@@ -450,13 +468,14 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server)
     char text[COORD_TEXT_MAX];
     size_t pos = 0;
 
-    c->lost_before = c->next_table;
+    server->lost_before = c->next_table;
     for (table_t *t; (t = psrti_map_next(&c->by_id, &pos, NULL)) != NULL;) {
         if (t->status != PSRT_OK) continue;
-        if (!t->complete) {
+        if (!t->complete && !t->used) {
             owe(t, rank); /* nobody was told that it exists: it can still be whole */
             continue;
         }
+        if (!has_part(c, t, server)) continue;
         snprintf(text, sizeof text, "table \"%s\": server:%u was restarted, its part is lost",
                  t->spec.name, rank);
         fail_table(c, t, PSRT_ERR_SHARD_LOST, text);
