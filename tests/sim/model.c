@@ -59,11 +59,13 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
     sim_table_t *t = &sim->table[sim->ntables++];
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
     char name[32];
-    t->id = (uint32_t)sim->ntables;
-    snprintf(name, sizeof name, "t%u.%llu", t->id, (unsigned long long)sim_random(sim, 1000));
+    t->index = sim->ntables - 1;
+    snprintf(name, sizeof name, "t%d.%llu", t->index, (unsigned long long)sim_random(sim, 1000));
     choose(sim, t, &p);
     if (psrti_table_spec_make(name, &p, &t->spec) != PSRT_OK)
         sim_fail(sim, "%s", psrt_last_error());
+    for (int i = 0; i < sim->nservers; i++) /* of one that is not admitted yet none */
+        t->made_in[i] = sim->node[i].incarnation ? sim->node[i].life : 0;
     t->nslices = psrti_slice_count(t->spec.elements);
     uint64_t hash = psrti_hash_bytes(name, strlen(name));
     for (uint64_t i = 0; i < t->nslices; i++) {
@@ -76,7 +78,7 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
         for (uint64_t e = 0; e < s->len; e++)
             first[e] = 8;
     }
-    sim_trace(sim, "table %u %s: %llu elements, %s, %s, %s%s%s", t->id, name,
+    sim_trace(sim, "table %s: %llu elements, %s, %s, %s%s%s", name,
               (unsigned long long)t->spec.elements, p.consistency, p.optimizer, p.reduce,
               p.deterministic ? ", deterministic" : "", t->rank0 ? ", rank0" : "");
     return t;
@@ -97,6 +99,16 @@ void sim_tables_free(sim_t *sim)
             free(s->values);
             free(s->state);
         }
+}
+
+int sim_is_damaged(const sim_t *sim, const sim_table_t *t)
+{
+    for (uint64_t k = 0; k < t->nslices; k++) {
+        const sim_slice_t *s = &t->slice[k];
+        const sim_node_t *n = &sim->node[s->server];
+        if (!n->alive || n->fenced || n->life != t->made_in[s->server]) return 1;
+    }
+    return 0;
 }
 
 static double get(const sim_table_t *t, const void *data, uint64_t i)
@@ -408,7 +420,7 @@ static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t 
 void sim_model_observe(sim_t *sim, const sim_server_t *server)
 {
     for (int i = 0; i < sim->ntables && !sim->failed; i++)
-        for (uint64_t k = 0; k < sim->table[i].nslices; k++) {
+        for (uint64_t k = 0; k < sim->table[i].nslices && !sim->table[i].abandoned; k++) {
             const sim_slice_t *s = &sim->table[i].slice[k];
             if (s->server == server->index && s->life == sim->node[server->index].life)
                 look_at(sim, &sim->table[i], k, server->shard);
@@ -446,8 +458,8 @@ static void note_bound(sim_t *sim, const sim_table_t *t, uint64_t want)
 {
     uint64_t slowest = UINT64_MAX;
     for (int r = 0; r < sim->nworkers; r++)
-        if (sim->node[sim_worker_node(sim, r)].alive && sim->worker[r].table[t->id - 1])
-            slowest = PSRTI_MIN(slowest, psrti_ctable_next_step(sim->worker[r].table[t->id - 1]));
+        if (sim->node[sim_worker_node(sim, r)].alive && sim->worker[r].table[t->index])
+            slowest = PSRTI_MIN(slowest, psrti_ctable_next_step(sim->worker[r].table[t->index]));
     if (want && t->spec.staleness && slowest == want) sim->counts.ssp_at_bound++;
 }
 
@@ -501,7 +513,7 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
     uint64_t lowest = UINT64_MAX, highest = 0;
     int lost = 0;
     for (size_t i = 0; i < op->count; i++) {
-        lost |= op->table[i]->lost;
+        lost |= sim_is_damaged(sim, op->table[i]);
         if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
     }
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;

@@ -17,7 +17,7 @@ static void draw(sim_t *sim)
     f->latency = 20 * US + sim_random(sim, 300 * US);
     f->pend = (unsigned)sim_random(sim, 101);
     f->window = sim_chance(sim, 50) ? 64 : 1 + (unsigned)sim_random(sim, 6);
-    f->until = 20 * MS + sim_random(sim, 300 * MS);
+    f->until = 200 * MS + sim_random(sim, 600 * MS);
     if (sim_chance(sim, 15)) return; /* a calm day */
     unsigned *rate[] = { &f->drop, &f->duplicate, &f->reorder, &f->cut, &f->withdraw, &f->again };
     static const unsigned most[] = { 8, 15, 20, 4, 4, 10 };
@@ -85,32 +85,44 @@ static void accident_kill(sim_t *sim, void *obj, uint64_t servers)
                      (uint64_t)node);
 }
 
-static void end_fenced(sim_t *sim, void *obj, uint64_t node)
-{
-    (void)obj;
-    if (!sim->node[node].alive || !sim->node[node].fenced) return;
-    sim_worker_kill(sim, (int)node - sim->nservers);
-    restart(sim, NULL, node);
-}
-
-/* Its lease expired, but it lives; it goes on for a while before it finds out. */
-static void accident_fence(sim_t *sim, void *obj, uint64_t arg)
+/* Cut off from the coordinator for longer than its lease it is declared dead, but lives and goes on,
+ * until it finds out. */
+static void accident_cut_off(sim_t *sim, void *obj, uint64_t servers)
 {
     char name[32];
-    int node = living(sim, sim->nservers, sim->nworkers);
+    int node = servers ? living(sim, 0, sim->nservers) : living(sim, sim->nservers, sim->nworkers);
+    (void)obj;
+    if (node == SIM_NOBODY) return;
+    sim->node[node].cut_off_until = sim->now + 100 * MS + sim_random(sim, 800 * MS);
+    sim_trace(sim, "%s is cut off from the coordinator", sim_node_name(sim, node, name));
+}
+
+void sim_exit_fenced(sim_t *sim, int node)
+{
+    if (node < sim->nservers)
+        sim_server_kill(sim, node);
+    else
+        sim_worker_kill(sim, node - sim->nservers);
+    sim_schedule(sim, sim->now + sim_random(sim, 50 * MS), SIM_NOBODY, restart, NULL,
+                 (uint64_t)node);
+}
+
+static void accident_coordinator(sim_t *sim, void *obj, uint64_t arg)
+{
     (void)obj, (void)arg;
-    if (node == SIM_NOBODY || sim->node[node].fenced) return;
-    sim_trace(sim, "%s is declared dead", sim_node_name(sim, node, name));
-    sim_control_fence(sim, node);
-    if (sim->node[node].fenced)
-        sim_schedule(sim, sim->now + sim_random(sim, 100 * MS), SIM_NOBODY, end_fenced, NULL,
-                     (uint64_t)node);
+    sim_control_kill(sim);
+}
+
+static void accident_control_cut(sim_t *sim, void *obj, uint64_t arg)
+{
+    (void)obj, (void)arg;
+    sim_control_cut(sim);
 }
 
 static void some(sim_t *sim, uint64_t most, sim_event_fn fn, uint64_t arg)
 {
     for (uint64_t n = sim_random(sim, most + 1); n; n--)
-        sim_schedule(sim, 12 * MS + sim_random(sim, sim->faults.until), SIM_NOBODY, fn, NULL, arg);
+        sim_schedule(sim, sim_random(sim, sim->faults.until), SIM_NOBODY, fn, NULL, arg);
 }
 
 static void plan_accidents(sim_t *sim)
@@ -120,14 +132,18 @@ static void plan_accidents(sim_t *sim)
     if (sim_chance(sim, 40)) some(sim, 3, accident_stop, 0);
     if (sim_chance(sim, 35)) some(sim, 2, accident_kill, 1);
     if (sim->worker_kills) some(sim, 2, accident_kill, 0);
-    if (sim->worker_kills) some(sim, 1, accident_fence, 0);
+    if (sim->worker_kills) some(sim, 1, accident_cut_off, 0);
+    if (sim_chance(sim, 15)) some(sim, 1, accident_cut_off, 1);
+    if (sim_chance(sim, 15)) some(sim, 1, accident_coordinator, 0);
+    if (sim_chance(sim, 30)) some(sim, 3, accident_control_cut, 0);
 }
 
 /* ---- from start to end ------------------------------------------------------------------------- */
 
 static int is_over(const sim_t *sim)
 {
-    if (sim->now < sim->faults.until + 200 * MS || !sim_control_is_quiet(sim)) return 0;
+    int over = sim_control_is_quiet(sim) || sim_control_is_finished(sim);
+    if (sim->now < sim->faults.until + 200 * MS || !over) return 0;
     for (int r = 0; r < sim->nworkers; r++)
         if (!sim_worker_is_done(&sim->worker[r])) return 0;
     return 1;

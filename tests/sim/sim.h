@@ -6,7 +6,7 @@
  *   net.c      links that carry encoded frames and payloads, and what goes wrong with them
  *   server.c   processes of servers around a shard
  *   worker.c   processes of workers around a client, and the programs that they run
- *   control.c  membership: views, terms, incarnations, declared tables (in place of the coordinator)
+ *   cluster.c  the control plane: the coordinator, and a member in every process
  *   model.c    what the values must be, in plain arithmetic; checked after every event
  *   run.c      one seed from start to end
  *
@@ -53,6 +53,7 @@ typedef struct sim_unit sim_unit_t;
     X(server_restarts)                                                                             \
     X(worker_restarts)                                                                             \
     X(joins)                                                                                       \
+    X(coordinator_restarts)                                                                        \
     X(fenced)                                                                                      \
     X(moved)                                                                                       \
     X(late)                                                                                        \
@@ -83,9 +84,9 @@ typedef struct sim_faults {
 typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
 
 typedef struct sim_node {
-    uint32_t life;     /* grows with every start and kill */
-    int alive, fenced; /* fenced: declared dead while it lives */
-    uint64_t stopped_until, control_last, incarnation;
+    uint32_t life;                                      /* grows with every start and kill */
+    int alive, fenced;                                  /* fenced: declared dead while it lives */
+    uint64_t stopped_until, cut_off_until, incarnation; /* cut off from the coordinator */
 } sim_node_t;
 
 struct sim_server {
@@ -131,12 +132,14 @@ typedef struct sim_slice {
 } sim_slice_t;
 
 struct sim_table {
-    uint32_t id; /* index + 1 */
+    int index;
+    uint32_t id; /* given by the coordinator; 0: not yet */
     psrti_table_spec_t spec;
     int rank0, exact; /* values that sum exactly in any order */
     enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM } optimizer;
-    uint32_t held[SIM_MAX_NODES]; /* life of the server that said so */
-    int declared, lost, told_lost, replaced;
+    uint32_t made_in[SIM_MAX_NODES]; /* lives of the servers */
+    int abandoned;                   /* it was forgotten, and declared anew under its name */
+    int declared, lost, replaced;
     uint64_t from[SIM_MAX_NODES]; /* first step of the worker's life that joined late */
     uint32_t from_life[SIM_MAX_NODES];
     uint64_t nslices, pushes;
@@ -159,6 +162,7 @@ struct sim {
     uint64_t seed, random, now;
     int trace, failed;
     int worker_kills; /* the membership may change */
+    int renumbered;   /* servers may hold slices under a number that is not used */
     char text[512];
     struct sim_queue *queue;
     sim_faults_t faults;
@@ -220,19 +224,21 @@ void sim_worker_link_lost(sim_worker_t *worker, sim_link_t *link);
 void sim_worker_after(sim_worker_t *worker); /* every event at a worker ends with it */
 int sim_worker_is_done(const sim_worker_t *worker);
 
-/* ---- control.c */
+/* ---- cluster.c */
 void sim_control_open(sim_t *sim);
 void sim_control_close(sim_t *sim);
 void sim_control_started(sim_t *sim, int node); /* a new process wants in */
 void sim_control_died(sim_t *sim, int node);
-void sim_control_fence(sim_t *sim, int node); /* a worker: as when its lease expired */
-void sim_control_held(sim_t *sim, int server, sim_table_t *table);
+void sim_control_kill(sim_t *sim); /* the coordinator; it is started again with its state file */
+void sim_control_cut(sim_t *sim);  /* some of its connections */
 int sim_control_is_quiet(const sim_t *sim);
-uint64_t sim_incarnation(sim_t *sim);
+int sim_control_is_finished(const sim_t *sim);
 
 /* ---- model.c */
 sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
 void sim_tables_free(sim_t *sim);
+/* May a part of it be lost? */
+int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
 void sim_fill_grad(sim_table_t *table, void *grad, uint64_t count);
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
 void sim_model_submit(sim_t *sim, sim_op_t *op);
@@ -243,6 +249,7 @@ void sim_model_observe(sim_t *sim, const sim_server_t *server);
 void sim_model_finish(sim_t *sim);
 
 /* ---- run.c */
+void sim_exit_fenced(sim_t *sim, int node); /* the process found out that it was declared dead */
 /* Runs a seed, adds to counts. 0: an invariant broke, the text says which. */
 int sim_run(uint64_t seed, int trace, sim_counts_t *counts, char *text, size_t size);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/worker/client_int.h" /* which table of an op was lost */
 #include "sim.h"
 
 /* ---- the client's surroundings ----------------------------------------------------------------- */
@@ -94,7 +95,7 @@ static psrti_transfer_t *op_add(sim_op_t *op, sim_table_t *t, int kind, uint64_t
     psrti_transfer_t *x = &op->x[op->count];
     size_t elem = psrt_dtype_size(t->spec.value_dtype);
     op->table[op->count++] = t;
-    x->table = op->worker->table[t->id - 1];
+    x->table = op->worker->table[t->index];
     x->offset = offset;
     x->count = count;
     x->step = PSRT_STEP_NEXT;
@@ -151,11 +152,11 @@ static void unlist(sim_op_t *op)
 static void learn(sim_worker_t *w, const sim_op_t *op)
 {
     for (size_t i = 0; i < op->count; i++) {
-        const sim_table_t *t = op->table[i];
-        if (op->cop.result.status == PSRT_ERR_SHARD_LOST && t->lost) w->gone[t->id - 1] = 1;
+        sim_table_t *t = op->table[i];
+        if (op->x[i].table->status == PSRT_ERR_SHARD_LOST) w->gone[t->index] = t->lost = 1;
         if (op->cop.result.status == PSRT_OK && op->count == 1 && op->x[i].value &&
             op->x[i].count == t->spec.elements && t->spec.consistency == PSRTI_SYNC)
-            w->known[t->id - 1] = PSRTI_MAX(w->known[t->id - 1], op->cop.result.version);
+            w->known[t->index] = PSRTI_MAX(w->known[t->index], op->cop.result.version);
     }
 }
 
@@ -297,7 +298,7 @@ static void do_pull(sim_worker_t *w)
         count = 1 + sim_random(sim, count - first);
     }
     psrti_transfer_t *x = op_add(op, t, PULL, first, count);
-    if (w->known[t->id - 1] && sim_chance(sim, 30)) x->step = sim_random(sim, w->known[t->id - 1]);
+    if (w->known[t->index] && sim_chance(sim, 30)) x->step = sim_random(sim, w->known[t->index]);
     op_submit(op);
 }
 
@@ -309,7 +310,7 @@ static void do_late(sim_worker_t *w)
     sim_op_t *op = op_new(w);
     psrti_transfer_t *x =
         op_add(op, t, PUSH | (sim_chance(sim, 50) ? PULL : 0), 0, t->spec.elements);
-    x->step = sim_random(sim, w->known[t->id - 1]);
+    x->step = sim_random(sim, w->known[t->index]);
     op->late = 1;
     op_submit(op);
 }
@@ -341,8 +342,8 @@ static void think(sim_t *sim, void *obj, uint64_t arg)
 void sim_worker_table(sim_worker_t *w, sim_table_t *t, uint64_t first_step)
 {
     sim_t *sim = w->sim;
-    if (w->table[t->id - 1]) return;
-    psrti_client_table(w->client, t->id, &t->spec, first_step, &w->table[t->id - 1]);
+    if (w->table[t->index]) return;
+    psrti_client_table(w->client, t->id, &t->spec, first_step, &w->table[t->index]);
     if (!t->rank0 || w->rank != 0) return;
     sim_op_t *op = op_new(w);
     psrti_transfer_t *x = op_add(op, t, INIT, 0, t->spec.elements);
@@ -365,8 +366,7 @@ void sim_worker_start(sim_t *sim, int rank)
     n->life++;
     n->alive = 1;
     n->fenced = 0;
-    n->stopped_until = 0;
-    n->incarnation = sim_incarnation(sim);
+    n->stopped_until = n->incarnation = 0;
     const psrti_kernels_t *kernels;
     psrti_client_env_t env = { w, env_send, env_map, env_verify, env_used };
     psrti_kernels_select(NULL, &kernels);
