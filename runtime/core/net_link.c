@@ -308,8 +308,11 @@ static psrt_rx_t got_hello(net_link_t *link, const psrt_msg_t *msg)
     if (++net->next_session == 0) net->next_session = 1;
     link->pub.session = net->next_session;
     psrti_welcome_token(net->p.key, net->p.task, &hello, token);
-    /* A fresh endpoint has room for one small frame, or is not worth keeping. */
-    if (send_welcome(link, PSRT_OK, token, sizeof token) != PSRT_OK) return PSRT_RX_BAD;
+    /* A fresh endpoint has room for one small frame, or is not worth keeping. One whose peer hung up
+     * meanwhile did nothing wrong: its loss is told next. */
+    st = send_welcome(link, PSRT_OK, token, sizeof token);
+    if (st == PSRT_ERR_PEER_LOST) return PSRT_RX_DONE;
+    if (st != PSRT_OK) return PSRT_RX_BAD;
     set_up(link);
     return PSRT_RX_DONE;
 }

@@ -212,6 +212,23 @@ Test(ends, an_orderly_end_is_no_event, .timeout = 20)
     cr_assert_eq(atomic_load(&lost), 0);
 }
 
+static void count_line(void *arg, psrt_log_level_t level, const char *line)
+{
+    if (level > PSRT_LOG_WARN) return;
+    fprintf(stderr, "%s\n", line);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* Nor is it worth a warning, however short the life was: some connections are not even open yet. */
+Test(ends, an_orderly_end_is_quiet, .timeout = 60)
+{
+    atomic_int lines = 0;
+    psrt_log_set_sink(count_line, &lines);
+    for (int round = 0; round < 40; round++) psrt_context_destroy(open_context(NULL));
+    psrt_log_set_sink(NULL, NULL);
+    cr_assert_eq(atomic_load(&lines), 0);
+}
+
 static int entries(const char *path, const char *prefix)
 {
     DIR *dir = opendir(path);
