@@ -10,6 +10,7 @@ import unittest
 from job import Agent, JobTest, SLOW, every
 
 BIG = 700_000
+plain_only = unittest.skipIf(SLOW != 1, "address space and RSS mean nothing under a sanitizer")
 
 
 def limited(which, value):
@@ -43,6 +44,7 @@ class Limits(JobTest):
             code = t.proc.poll()
             self.assertTrue(code is None or code >= 0, f"died of signal {code}: {t.output()}")
 
+    @plain_only
     def test_no_memory_for_a_table(self):
         job = self.job(1, 1)
         job.coord = job.coordinator()
@@ -59,6 +61,7 @@ class Limits(JobTest):
         w.cmd("push_pull small")
         self.finish(job, [w])
 
+    @plain_only
     def test_no_memory_for_a_buffer(self):
         job = self.job(1, 1)
         job.coord, job.srv = job.coordinator(), [job.server(0)]
@@ -101,6 +104,7 @@ class Limits(JobTest):
         self.assertEqual(float(w.cmd("sum t")), 2.0)
         self.finish(job, [w])
 
+    @plain_only
     def test_no_leak_in_a_plain_loop(self):
         job, w = self.started(1, 1)
         w[0].cmd("table t n=4 opt=none cons=async")
