@@ -41,6 +41,18 @@ class Task:
         self.proc.send_signal(sig)
         if sig == signal.SIGKILL:
             self.proc.wait()
+        while sig == signal.SIGSTOP and not self.stands():
+            time.sleep(0.001)
+
+    def stands(self):
+        """Every thread is stopped: one takes the signal and then halts the others, which may still
+        serve somebody until they had their turn on a busy machine."""
+        tasks = f"/proc/{self.proc.pid}/task"
+        for tid in os.listdir(tasks):
+            with open(f"{tasks}/{tid}/stat") as f:
+                if f.read().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+        return True
 
     def wait(self, timeout=20):
         return self.proc.wait(timeout * SLOW)
