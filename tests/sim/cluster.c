@@ -49,6 +49,7 @@ struct sim_control {
     member_t member[2 * SIM_MAX_NODES];
     uint32_t life_of[MAX_LIVES]; /* by incarnation */
     int finished, formed;
+    uint64_t changed; /* when the newest view was sent */
 };
 
 static void coord_after(sim_t *sim);
@@ -177,6 +178,7 @@ static void note_fenced(sim_t *sim, int node, uint64_t incarnation, int alive)
 /* The model must know who is declared dead while it lives. */
 static void note_view(sim_t *sim, const Psrt__View *v)
 {
+    sim->control->changed = sim->now;
     for (int i = 0; i < sim->nservers; i++)
         note_fenced(sim, i, v->owners[i]->incarnation, v->owners[i]->alive);
     for (int i = 0; i < sim->nworkers; i++)
@@ -596,11 +598,12 @@ void sim_control_close(sim_t *sim)
 
 int sim_control_is_finished(const sim_t *sim) { return sim->control->finished; }
 
-/* Does every living worker know exactly who lives, and was it answered? */
+/* Does every living worker know exactly who lives, for long enough that servers know too, and was it
+ * answered? */
 int sim_control_is_quiet(const sim_t *sim)
 {
     const struct sim_control *ctl = sim->control;
-    if (!ctl->coord || !ctl->formed) return 0;
+    if (!ctl->coord || !ctl->formed || sim->now < ctl->changed + 300 * MS) return 0;
     for (int r = 0; r < sim->nworkers; r++) {
         const member_t *m = &ctl->member[sim_worker_node(sim, r)];
         const psrti_view_t *v = sim->worker[r].view;
