@@ -252,8 +252,11 @@ static void check_recovery(psrti_coord_t *c)
             psrti_coord_send_welcome(c, psrti_place_at(c, i));
     if (c->formed) {
         psrti_coord_publish(c); /* first: a server holds nothing before it has a view */
-        for (uint32_t i = 0; i < c->p.servers; i++)
+        for (uint32_t i = 0; i < c->p.servers; i++) {
+            /* The last commits may have been lost with the coordinator before. */
+            if (c->servers[i].state == PLACE_ALIVE) psrti_coord_send_view(c, &c->servers[i], 0);
             psrti_coord_send_holds(c, &c->servers[i]);
+        }
         psrti_coord_settle_tables(c);
     }
     for (uint32_t i = 0; i < psrti_place_count(c); i++)
