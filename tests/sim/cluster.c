@@ -404,8 +404,10 @@ static void member_view(void *arg, psrti_view_t *view, uint32_t worker, size_t c
 
 static int is_known(const sim_t *sim, const sim_table_t *t)
 {
-    for (int r = 0; r < sim->nworkers; r++)
-        if (sim->node[sim_worker_node(sim, r)].alive && sim->worker[r].table[t->index]) return 1;
+    for (int r = 0; r < sim->nworkers; r++) {
+        const sim_node_t *n = &sim->node[sim_worker_node(sim, r)];
+        if (n->alive && !n->fenced && sim->worker[r].table[t->index]) return 1;
+    }
     return 0;
 }
 
