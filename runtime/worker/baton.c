@@ -23,6 +23,13 @@ void psrti_note_post(psrti_worker_t *w, psrti_note_t *note)
     psrti_net_wake(w->net);
 }
 
+static void fail_as_told(psrti_worker_t *w, const psrti_note_t *note)
+{
+    const char *text = note->text ? note->text : psrt_status_text(note->status);
+    if (note->table) psrti_client_table_fail(w->client, note->table, note->status, text);
+    else psrti_client_fail(w->client, note->status, text);
+}
+
 static void do_note(psrti_worker_t *w, psrti_note_t *note)
 {
     switch (note->kind) {
@@ -34,10 +41,10 @@ static void do_note(psrti_worker_t *w, psrti_note_t *note)
         psrti_view_unref(note->view);
         break;
     case PSRTI_NOTE_FAIL:
-        if (note->table) psrti_client_table_fail(w->client, note->table, note->status, note->text);
-        else psrti_client_fail(w->client, note->status, note->text);
+        fail_as_told(w, note);
         break;
     }
+    free(note->text);
     free(note);
 }
 

@@ -67,7 +67,7 @@ static void table_failed(psrti_worker_t *w, const psrti_member_table_t *t)
     if (!n) return;
     n->table = t->id;
     n->status = t->status;
-    snprintf(n->text, sizeof n->text, "%s", t->text);
+    n->text = strdup(t->text);
     psrti_note_post(w, n);
 }
 
@@ -114,7 +114,7 @@ static void on_end(void *arg, psrt_status_t status, const char *text)
     psrti_note_t *n = note_new(PSRTI_NOTE_FAIL);
     if (!n) return;
     n->status = w->status;
-    snprintf(n->text, sizeof n->text, "%s", w->text);
+    n->text = strdup(w->text);
     psrti_note_post(w, n);
     psrti_worker_event(w, PSRT_EVENT_LOST, w->text);
 }
@@ -233,6 +233,7 @@ static void free_notes(psrti_worker_t *w)
     while ((node = psrti_list_pop(&w->inbox))) {
         psrti_note_t *n = PSRTI_LIST_ENTRY(node, psrti_note_t, node);
         psrti_view_unref(n->view);
+        free(n->text);
         if (n->kind != PSRTI_NOTE_SUBMIT) free(n);
     }
 }

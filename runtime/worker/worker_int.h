@@ -23,7 +23,7 @@ typedef struct psrti_note {
     psrti_view_t *view;
     uint32_t table;
     psrt_status_t status;
-    char text[PSRTI_NAME_MAX + 257];
+    char *text; /* of FAIL, malloc'ed; NULL: that of the status */
 } psrti_note_t;
 
 struct psrt_op {
