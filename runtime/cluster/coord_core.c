@@ -139,19 +139,38 @@ static int is_missing(const place_t *p) { return !psrti_place_live(p); }
 static int is_failed(const place_t *p) { return p->state == PLACE_FAILED; }
 static int is_dead(const place_t *p) { return p->state == PLACE_DEAD; }
 
-static void start_timed_out(psrti_coord_t *c)
+/* "worker:1, server:0 (2 of 4 joined)" */
+static void name_missing(psrti_coord_t *c, char *text, size_t size, size_t *pos)
 {
-    char text[COORD_TEXT_MAX], after[32];
-    size_t pos = 0;
     uint32_t joined = 0;
 
     for (uint32_t i = 0; i < psrti_place_count(c); i++)
         joined += !is_missing(psrti_place_at(c, i));
+    name_places(c, is_missing, 0, text, size - 32, pos);
+    (void)psrti_append(text, size, pos, " (%u of %u joined)", joined, psrti_place_count(c));
+}
+
+static void start_timed_out(psrti_coord_t *c)
+{
+    char text[COORD_TEXT_MAX], after[32];
+    size_t pos = 0;
+
     seconds(c->p.start_timeout_ns, after);
     (void)psrti_append(text, sizeof text, &pos, "job did not assemble within %s: missing ", after);
-    name_places(c, is_missing, 0, text, sizeof text - 32, &pos);
-    (void)psrti_append(text, sizeof text, &pos, " (%u of %u joined)", joined, psrti_place_count(c));
+    name_missing(c, text, sizeof text, &pos);
     psrti_coord_end(c, PSRT_ERR_START_TIMEOUT, text);
+}
+
+/* Whoever watches a job that does not start wants to know why before it is given up. */
+static void tell_missing(psrti_coord_t *c)
+{
+    char text[COORD_TEXT_MAX];
+    size_t pos = 0;
+
+    (void)psrti_append(text, sizeof text, &pos, "still waiting for ");
+    name_missing(c, text, sizeof text, &pos);
+    c->env.note(c->env.arg, PSRT_LOG_WARN, text);
+    c->next_word = c->now + COORD_WORD_NS;
 }
 
 static void workers_lost(psrti_coord_t *c, uint32_t failed)
@@ -386,6 +405,7 @@ uint64_t psrti_coord_tick(psrti_coord_t *c, uint64_t now)
         if (psrti_place_live(p) && c->run - p->seen > c->p.lease_ns) expire(c, p);
     }
     if (!c->formed && !c->ending && c->now >= c->start_deadline) start_timed_out(c);
+    else if (!c->formed && !c->ending && c->now >= c->next_word) tell_missing(c);
     leave(c);
     if (c->ended) return UINT64_MAX;
     if (c->ending)
@@ -425,6 +445,7 @@ psrt_status_t psrti_coord_new(const psrti_coord_params_t *params, const psrti_co
     c->env = *env;
     c->now = now;
     c->start_deadline = now + params->start_timeout_ns;
+    c->next_word = now + COORD_WORD_NS;
     c->generation = 1;
     c->next_table = 1;
     psrti_list_init(&c->inflight);

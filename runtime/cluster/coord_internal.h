@@ -14,6 +14,7 @@
 #include "runtime/cluster/convert.h"
 #include "runtime/cluster/coord_core.h"
 
+#define COORD_WORD_NS (10 * PSRTI_NS_PER_S)
 #define COORD_TEXT_MAX 512
 #define COORD_RESULTS 4                   /* answered barriers remembered per worker */
 #define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to leave */
@@ -78,7 +79,7 @@ struct psrti_coord {
     char job[64];
     uint64_t now, run; /* wall of events; own running time, on which leases run */
     uint64_t generation, next_incarnation, view_number;
-    uint64_t start_deadline;
+    uint64_t start_deadline, next_word; /* next_word: when to tell again who is missing */
     int formed, recovering;
     psrti_map_t peers;
     place_t *servers, *workers;

@@ -29,6 +29,8 @@ typedef struct fixture {
     int finished;
     psrt_status_t status;
     char text[512];
+    unsigned warnings;
+    char note[512]; /* the last warning */
     char *state;
 } fixture_t;
 
@@ -87,9 +89,10 @@ static void f_persist(void *arg, const char *text, size_t len)
 
 static void f_note(void *arg, psrt_log_level_t level, const char *text)
 {
-    (void)arg;
-    (void)level;
-    (void)text;
+    fixture_t *f = arg;
+    if (level != PSRT_LOG_WARN) return;
+    f->warnings++;
+    snprintf(f->note, sizeof f->note, "%s", text);
 }
 
 static void f_finish(void *arg, psrt_status_t status, const char *text)
@@ -271,6 +274,24 @@ Test(coord, wrong_joins_are_refused)
     refused_join(W0, W0, 3, 0, "worker:0 was told of 3 workers and 1 servers, the job has 2 and 1");
     refused_join(W0, W1, 2, 0, "joins as another task than it is connected as");
     refused_join(S0, S0, 2, 0, "server:0 listens with no thread");
+}
+
+Test(coord, who_is_missing_is_told_while_waiting)
+{
+    fixture_t *f = fixture();
+    join(f, 2, W1);
+    f->now += 9 * SECOND;
+    psrti_coord_tick(f->c, f->now);
+    cr_assert_eq(f->warnings, 0);
+    f->now += SECOND;
+    psrti_coord_tick(f->c, f->now);
+    cr_assert_eq(f->warnings, 1);
+    cr_assert_str_eq(f->note, "still waiting for worker:0, server:0 (1 of 3 joined)");
+    psrti_coord_tick(f->c, f->now + 9 * SECOND);
+    cr_assert_eq(f->warnings, 1);
+    psrti_coord_tick(f->c, f->now + 10 * SECOND);
+    cr_assert_eq(f->warnings, 2);
+    fixture_free(f);
 }
 
 Test(coord, joins_are_idempotent_and_ranks_are_taken)
