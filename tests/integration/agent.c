@@ -162,12 +162,14 @@ static void on_done(void *arg, const psrt_result_t *result)
     *(psrt_result_t *)arg = *result;
 }
 
+/* The result belongs to the callback until the operation ended. */
 static void result_line(psrt_status_t rc, const psrt_result_t *r)
 {
     char text[128];
+    if (rc) return answer(rc, NULL);
     snprintf(text, sizeof text, "late=%d step=%" PRIu64 " version=%" PRIu64, r->late, r->step,
              r->version);
-    answer(rc, rc ? NULL : text);
+    answer(PSRT_OK, text);
 }
 
 static void cmd_transfer(const char *what, char **w, int n)
