@@ -83,7 +83,7 @@ void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text)
     c->ending = 1;
     c->end_status = status;
     snprintf(c->end_text, sizeof c->end_text, "%s", text);
-    c->end_deadline = c->now + COORD_END_NS;
+    c->end_deadline = c->now + PSRTI_MAX(COORD_END_NS, c->p.lease_ns);
     for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         place_t *p = psrti_place_at(c, i);
         psrti_coord_send_finish(c, p->peer, status, text);

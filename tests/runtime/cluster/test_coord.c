@@ -375,7 +375,7 @@ Test(coord, a_failed_worker_fails_the_job)
     pass(f, 11 * SECOND, 1u << 3);
     cr_assert_eq(f->peer[3].status, PSRT_ERR_PEER_LOST);
     cr_assert_str_eq(f->peer[3].text, "worker:0 failed");
-    pass(f, 3 * SECOND, 1u << 3); /* the server does not leave: not waited for */
+    pass(f, 6 * SECOND, 1u << 3); /* the server does not leave: not waited for */
     cr_assert_eq(f->finished, 1);
     cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
     fixture_free(f);
