@@ -17,7 +17,7 @@
 #define COORD_WORD_NS (10 * PSRTI_NS_PER_S)
 #define COORD_TEXT_MAX 512
 #define COORD_RESULTS 4                   /* answered barriers remembered per worker */
-#define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to hear the end, or the lease if that is longer */
+#define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to hear it; or the lease, if longer */
 
 typedef enum place_state {
     PLACE_EMPTY,
