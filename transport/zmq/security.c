@@ -83,6 +83,7 @@ static int read_request(zt_sock_t *zap, zmq_msg_t frames[ZAP_FRAMES], unsigned *
     for (unsigned i = 0; i < ZAP_FRAMES; i++)
         zmq_msg_init(&frames[i]);
     for (*count = 0; more; ++*count) {
+        /* cppcheck-suppress uninitvar ; initialised below when it is used */
         zmq_msg_t extra, *frame = *count < ZAP_FRAMES ? &frames[*count] : &extra;
         if (frame == &extra) zmq_msg_init(&extra);
         while ((rc = zmq_msg_recv(frame, zap->socket, ZMQ_DONTWAIT)) < 0 && errno == EINTR)

@@ -192,6 +192,7 @@ int zt_recv(zt_sock_t *sock, int with_id, zt_in_t *in)
     if (!recv_part(sock->socket, first)) return 0; /* empty messages own nothing */
     int more = zmq_msg_more(first);
     while (more) {
+        /* cppcheck-suppress uninitvar ; initialised below when it is used */
         zmq_msg_t extra, *part = in->parts < 2 ? &in->part[in->parts] : &extra;
         if (part == &extra) zmq_msg_init(&extra);
         if (!recv_part(sock->socket, part)) break;

@@ -44,7 +44,7 @@ static void finish(job_task_t *t, psrt_status_t status)
 static void *run_coordinator(void *arg)
 {
     job_task_t *t = arg;
-    settings_t s;
+    settings_t s = { 0 };
     psrt_server_params_t p = PSRT_SERVER_PARAMS_INIT;
     settings_of(t->job, "coordinator", 0, &s);
     p.settings = s.list;
@@ -55,7 +55,7 @@ static void *run_coordinator(void *arg)
 static void *run_server(void *arg)
 {
     job_task_t *t = arg;
-    settings_t s;
+    settings_t s = { 0 };
     psrt_server_params_t p = PSRT_SERVER_PARAMS_INIT;
     settings_of(t->job, "server", t->rank, &s);
     p.settings = s.list;
@@ -66,7 +66,7 @@ static void *run_server(void *arg)
 static void *run_worker(void *arg)
 {
     job_task_t *t = arg;
-    settings_t s;
+    settings_t s = { 0 };
     psrt_context_params_t p = PSRT_CONTEXT_PARAMS_INIT;
     psrt_context_t *ctx = NULL;
     settings_of(t->job, "worker", t->rank, &s);
