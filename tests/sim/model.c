@@ -560,10 +560,10 @@ static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int livin
 
 void sim_model_finish(sim_t *sim)
 {
-    int living = 0; /* workers that count: not those that are dead to the coordinator */
+    int living = 0; /* not those that live, but were declared dead and do not know it yet */
     for (int r = 0; r < sim->nworkers; r++) {
         const sim_node_t *n = &sim->node[sim_worker_node(sim, r)];
-        living |= n->alive && n->cut_off_until <= sim->now;
+        living |= n->alive && !n->fenced;
     }
     for (int i = 0; i < sim->ntables; i++)
         for (uint64_t k = 0; k < sim->table[i].nslices && sim->table[i].declared; k++)
