@@ -418,7 +418,7 @@ static psrt_status_t thread_start(sthread_t *t)
 
 static psrt_status_t join_job(psrti_server_t *s)
 {
-    psrti_view_owner_t *own = calloc(s->nthreads, sizeof *own);
+    psrti_view_owner_t *own = s->nthreads ? calloc(s->nthreads, sizeof *own) : NULL;
     if (!own) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
     for (uint32_t i = 0; i < s->nthreads; i++) {
         own[i].server = s->p.rank;

@@ -209,6 +209,7 @@ static void cmd_wait(char **w, int n)
 
 static void cmd_many(char **w, int n)
 {
+    if (n < 1) return answer(PSRT_ERR_INVALID, "many NAME...");
     psrt_request_t *r = calloc((size_t)n, sizeof *r);
     for (int i = 0; i < n; i++)
         if (!request("push_pull", w + i, 1, &r[i])) {
