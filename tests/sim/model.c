@@ -433,7 +433,7 @@ void sim_model_observe(sim_t *sim, const sim_server_t *server)
 static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void *value,
                           uint64_t first, uint64_t count, uint64_t low)
 {
-    double got[SLICE];
+    double got[SLICE] = { 0 };
     for (uint64_t e = 0; e < count; e++)
         got[e] = get(t, value, e);
     for (uint64_t v = s->version + 1; v-- > low;)
