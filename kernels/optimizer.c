@@ -62,6 +62,17 @@ psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out)
     return PSRT_OK;
 }
 
+void psrti_optimizer_state_fill(const psrti_optimizer_t *opt, int index, psrt_dtype_t dtype,
+                                void *state, uint64_t n)
+{
+    double start = opt->ops->state_start ? opt->ops->state_start(index, opt->params) : 0;
+    if (start == 0) return; /* pages of calloc that nothing has written cost no memory */
+    for (uint64_t i = 0; dtype == PSRT_F32 && i < n; i++)
+        ((float *)state)[i] = (float)start;
+    for (uint64_t i = 0; dtype == PSRT_F64 && i < n; i++)
+        ((double *)state)[i] = start;
+}
+
 /* Fewest digits that read back as the same number: 0.001, not 0.0010000000000000000208. */
 static psrt_status_t append_number(char *buf, size_t size, size_t *pos, double value)
 {

@@ -90,8 +90,11 @@ static psrt_status_t slice_new(psrti_shard_t *s, psrti_stable_t *t, uint64_t ind
     psrti_list_init(&slice->waiters);
     slice->cur = psrti_block_new(s, slice);
     if (!slice->cur) return PSRT_ERR_NO_MEMORY;
-    for (int i = 0; i < t->opt.num_states; i++)
-        if (!(slice->state[i] = calloc(slice->len, t->elem))) return PSRT_ERR_NO_MEMORY;
+    for (int i = 0; i < t->opt.num_states; i++) {
+        slice->state[i] = calloc(slice->len, t->elem);
+        if (!slice->state[i]) return PSRT_ERR_NO_MEMORY;
+        psrti_optimizer_state_fill(&t->opt, i, t->spec.acc_dtype, slice->state[i], slice->len);
+    }
     if (t->spec.consistency == PSRTI_SYNC) {
         slice->bits = calloc(4 * psrti_bit_words(s->nworkers), 8);
         if (!slice->bits) return PSRT_ERR_NO_MEMORY;
