@@ -44,6 +44,8 @@ def run_torch(torch, name, params):
     history = []
     for grad in grads:
         value.grad = torch.tensor(grad, dtype=torch.float64)
+        if "clip_value" in params:
+            torch.nn.utils.clip_grad_value_([value], params["clip_value"])
         optimizer.step()
         history.append(value.detach().numpy().copy())
     return np.array(history)

@@ -16,18 +16,22 @@ except ImportError:
 
 ELEMENTS = 11
 STEPS = 7
+STATES = 3  # at most
 
-# name, hyper-parameters. Each optimizer with and without weight decay, and once with an odd setting:
-# an eps that matters, a momentum of 0.
+# name, hyper-parameters. Each optimizer with and without weight decay, once with gradients clipped,
+# and with odd settings: an eps that matters, a momentum of 0.
 CASES = [
     ("sgd", dict(lr=0.05)),
     ("sgd", dict(lr=0.3, weight_decay=0.07)),
+    ("sgd", dict(lr=0.3, weight_decay=0.07, clip_value=0.4)),
     ("momentum", dict(lr=0.02, momentum=0.9)),
     ("momentum", dict(lr=0.04, momentum=0.75, weight_decay=0.05)),
     ("momentum", dict(lr=0.1, momentum=0.0)),
+    ("momentum", dict(lr=0.04, momentum=0.75, weight_decay=0.05, clip_value=0.2)),
     ("adam", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-8)),
     ("adam", dict(lr=0.11, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.06)),
     ("adam", dict(lr=0.2, beta1=0.7, beta2=0.95, eps=0.02)),
+    ("adam", dict(lr=0.11, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.06, clip_value=0.3)),
 ]
 
 
@@ -69,16 +73,20 @@ def adam(v, g, state, t, lr, beta1, beta2, eps, weight_decay=0.0):
     return v - lr * m_hat / (np.sqrt(v_hat) + eps)
 
 
+# Number of states that start at 0, or a function of the hyper-parameters that gives their starts.
 FORMULAS = {"sgd": (sgd, 0), "momentum": (momentum, 1), "adam": (adam, 2)}
 
 
 def run(name, params):
     """Values after every step, and the last state."""
-    formula, num_states = FORMULAS[name]
+    formula, starts = FORMULAS[name]
+    starts = starts(**params) if callable(starts) else [0.0] * starts
     v, grads = inputs()
-    state = np.zeros((num_states, ELEMENTS))
+    state = np.outer(starts, np.ones(ELEMENTS))
+    params = dict(params)
+    clip = params.pop("clip_value", np.inf)
     history = []
-    for t, g in enumerate(grads, 1):
+    for t, g in enumerate(np.clip(grads, -clip, clip), 1):
         v = formula(v, g, state, t, **params)
         history.append(v)
     return np.array(history), state
@@ -108,7 +116,7 @@ def text():
         "    const char *optimizer;",
         "    int num_states;",
         "    double values[GOLDEN_STEPS][GOLDEN_ELEMENTS]; /* after each step */",
-        "    double state[2][GOLDEN_ELEMENTS];             /* after the last */",
+        f"    double state[{STATES}][GOLDEN_ELEMENTS];             /* after the last */",
         "} golden[] = {",
     ]
     for name, params in CASES:
