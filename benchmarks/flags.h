@@ -20,8 +20,8 @@ void bench_flags_print(const bench_flag_t *flags, size_t count);
 int bench_flags_parse(const bench_flag_t *flags, size_t count, void *options, int argc,
                       char **argv);
 
-/* The name with the smallest edit distance to `word`, NULL when all are far from it. `stride` is the
- * distance in bytes of the names, which are the first members of an array of structs. */
+/* The name with the smallest edit distance to `word`, NULL when all are far from it. `stride` is
+ * the distance in bytes of the names, which are the first members of an array of structs. */
 const char *bench_nearest(const char *word, const void *names, size_t count, size_t stride);
 
 /* Prints "psrt-bench: ..." to stderr and returns -1. */

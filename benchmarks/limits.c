@@ -30,8 +30,8 @@ static void add_compiler(float *dst, const float *src, uint64_t elements)
         dst[i] += src[i];
 }
 
-/* The time of one call, over as many calls as fill the round. The call goes through a pointer that the
- * compiler cannot see through, so that no call is merged with the next. */
+/* The time of one call, over as many calls as fill the round. The call goes through a pointer that
+ * the compiler cannot see through, so that no call is merged with the next. */
 static double time_pass(limits_t *limits, pass_fn *pass)
 {
     pass_fn *volatile opaque = pass;

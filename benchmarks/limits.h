@@ -17,8 +17,8 @@ typedef struct limits {
 
 int limits_init(limits_t *limits, uint64_t elements); /* 0, or -1: no memory */
 void limits_free(limits_t *limits);
-/* One round of both. Of two implementations of each, libc's or the compiler's and the library's, the
- * faster one counts, so that a slow kernel of ours does not flatter the ratio. */
+/* One round of both. Of two implementations of each, libc's or the compiler's and the library's,
+ * the faster one counts, so that a slow kernel of ours does not flatter the ratio. */
 void limits_measure(limits_t *limits);
 /* Medians of the rounds, in us for the whole buffer. */
 double limits_copy_us(limits_t *limits);

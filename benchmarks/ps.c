@@ -5,18 +5,16 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "flags.h"
 
 #define ARGS_MAX 64
-
-extern char **environ;
 
 /* The JSON array; rows are separated as they come. */
 typedef struct sink {
@@ -46,7 +44,7 @@ static void launcher_path(const char *own, char path[PATH_MAX])
     memcpy(path, name, sizeof name);
 }
 
-/* A line of worker 0: what is before the tab goes to the terminal, what is after it into the file. */
+/* A line of worker 0: what is before the tab goes to the terminal, the rest into the file. */
 static void take_line(sink_t *sink, char *line)
 {
     char *json = strchr(line, '\t');
@@ -75,37 +73,32 @@ static int take_output(sink_t *sink, int fd)
     return 0;
 }
 
-/* The child's stdout is the pipe; Ctrl-C, which this process ignores meanwhile, ends it as usual. */
-static int spawn(char *const *argv, int out, pid_t *pid_p)
+/* The child's stdout is the pipe. Ctrl-C, which this process ignores meanwhile, ends it as usual;
+ * and it is told to stop when this process dies, which no worker notices before its next line. */
+static _Noreturn void be_child(char *const *argv, int out, pid_t parent)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t defaults;
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGINT);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setsigdefault(&attr, &defaults);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawnp(pid_p, argv[0], &actions, &attr, argv, environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
-    return error ? bench_fail("%s: %s", argv[0], strerror(error)) : 0;
+    signal(SIGINT, SIG_DFL);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent || dup2(out, STDOUT_FILENO) < 0)
+        _exit(BENCH_FAILED);
+    execvp(argv[0], argv);
+    bench_fail("%s: %s", argv[0], strerror(errno));
+    _exit(BENCH_FAILED);
 }
 
 static int run_child(sink_t *sink, char *const *argv, const char *what)
 {
     int fds[2], status;
-    pid_t pid;
+    pid_t self = getpid();
     if (pipe2(fds, O_CLOEXEC)) return bench_fail("pipe: %s", strerror(errno));
-    int failed = spawn(argv, fds[1], &pid);
+    fflush(NULL); /* the child inherits no unwritten lines */
+    pid_t pid = fork();
+    if (pid == 0) be_child(argv, fds[1], self);
     close(fds[1]);
-    if (failed) {
+    if (pid < 0) {
         close(fds[0]);
-        return -1;
+        return bench_fail("fork: %s", strerror(errno));
     }
-    failed = take_output(sink, fds[0]);
+    int failed = take_output(sink, fds[0]);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     if (WIFSIGNALED(status)) return bench_fail("%s: ended by signal %d", what, WTERMSIG(status));
     if (WEXITSTATUS(status)) return bench_fail("%s: exit code %d", what, WEXITSTATUS(status));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `psrt-bench ps`: the process that was called starts, for each transport, a job whose workers are this
- * program again, in the worker mode, and collects the rows that worker 0 prints. */
+/* `psrt-bench ps`: the process that was called starts, for each transport, a job whose workers are
+ * this program again, in the worker mode, and collects the rows that worker 0 prints. */
 #ifndef BENCH_PS_H
 #define BENCH_PS_H
 

@@ -50,7 +50,7 @@ int ps_barrier(ps_worker_t *w)
     return bench_fail("barrier: %s", psrt_last_error());
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static float *allocate(const cell_t *c)
 {
@@ -91,7 +91,7 @@ static int cell_init(cell_t *c)
     return 0;
 }
 
-/* ---- operations -------------------------------------------------------------------------------- */
+/* ---- operations ----------------------------------------------------------------------------- */
 
 static int issue(cell_t *c, size_t slot, psrt_op_t **op_p)
 {
@@ -140,7 +140,7 @@ static int run_pipelined(cell_t *c, uint64_t count, double *ops_per_s)
     return 0;
 }
 
-/* ---- plan -------------------------------------------------------------------------------------- */
+/* ---- plan ----------------------------------------------------------------------------------- */
 
 static double clamp(double value, double low, double high)
 {
@@ -164,7 +164,7 @@ static int share_plan(cell_t *c, float plan[2])
 }
 
 /* How many operations of a round take the time that the cell has, from a few that are timed. Pushes
- * are limited so that the values stay exact: half of what is left, for another cell uses the table. */
+ * are limited so that the values stay exact: half of what is left; another cell uses the table. */
 static int make_plan(cell_t *c)
 {
     const ps_worker_t *w = c->w;
@@ -185,7 +185,7 @@ static int make_plan(cell_t *c)
     return 0;
 }
 
-/* ---- the cell ---------------------------------------------------------------------------------- */
+/* ---- the cell ------------------------------------------------------------------------------- */
 
 /* The barriers keep the other workers asleep while worker 0 measures the limits. */
 static int run_round(cell_t *c, size_t round)

@@ -110,8 +110,10 @@ static int setup(psrti_guardian_t *g)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return 0;
     if (!move_high(&g->control) || !move_high(&g->out) || !move_high(&g->err) ||
-        !move_high(&g->listen_fd))
+        !move_high(&g->listen_fd)) {
+        close(null);
         return 0;
+    }
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         dup2(null, fd);
     int keep[] = { g->control, g->out, g->err, g->listen_fd };

@@ -13,7 +13,7 @@ static const char help[] =
     "usage: psrtd [--coordinator]\n"
     "\n"
     "Runs a parameter server of a libpsrt job until the job ends; with --coordinator, the job's\n"
-    "coordinator. psrt-launch starts both; there is no need to start psrtd by hand.\n"
+    "coordinator. psrt-launch starts both on one machine; docs/by-hand.md tells how to without.\n"
     "\n"
     "  --coordinator  run the coordinator instead of a server\n"
     "  -h, --help     print this\n"

@@ -7,8 +7,8 @@
 
 #include "idx.h"
 
-/* Mean and standard deviation of Fashion-MNIST's training pixels in 0..1. Besides faster training they
- * give pixels that are 0 in most images an influence, so that every weight moves. */
+/* Mean and standard deviation of Fashion-MNIST's training pixels in 0..1. Besides faster training
+ * they give pixels that are 0 in most images an influence, so that every weight moves. */
 #define PIXEL_MEAN 0.2860f
 #define PIXEL_STD 0.3530f
 

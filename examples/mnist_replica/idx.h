@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reader of IDX files (the format of MNIST): big-endian magic 0 0 type ndim, ndim 32-bit extents, then
- * the elements. Only unsigned bytes are read; a file may be compressed with gzip. */
+/* Reader of IDX files (the format of MNIST): big-endian magic 0 0 type ndim, ndim 32-bit extents,
+ * then the elements. Only unsigned bytes are read; a file may be compressed with gzip. */
 #ifndef MNIST_IDX_H
 #define MNIST_IDX_H
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data-parallel training with parameter servers: every worker holds a replica of the model, pushes the
- * gradients of its own images, and pulls the weights that the servers made of all workers' gradients.
+/* Data-parallel training with parameter servers: every worker holds a replica of the model, pushes
+ * the gradients of its own images, and pulls the weights that the servers made of all workers'
+ * gradients.
  *
  * A step, and what overlaps in it (w: wait, pp: push_pull):
  *
- *   gather | w fc1, forward fc1 | w fc2, forward fc2 | backward fc2, pp fc2 | backward fc1, pp fc1 |
+ *   gather | w fc1, forward fc1 | w fc2, forward fc2 | backward fc2, pp fc2 | backward fc1, pp fc1
  *
- * fc2 travels while fc1's gradient is computed and, if need be, during the next step's forward pass of
- * fc1. fc1 has the higher priority: it is needed first.
+ * fc2 travels while fc1's gradient is computed and, if need be, during the next step's forward pass
+ * of fc1. fc1 has the higher priority: it is needed first.
  */
 #include <math.h>
 #include <stdio.h>
@@ -76,7 +77,7 @@ static int wait_for(psrt_op_t **op, const char *what)
     return check(status, what);
 }
 
-/* ---- start ------------------------------------------------------------------------------------- */
+/* ---- start ---------------------------------------------------------------------------------- */
 
 static int create_tables(trainer_t *t)
 {
@@ -164,7 +165,7 @@ static int start(trainer_t *t)
     return 0;
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training ------------------------------------------------------------------------------- */
 
 static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_t **op_p)
 {
@@ -229,10 +230,10 @@ static int train(trainer_t *t)
     return 0;
 }
 
-/* ---- end --------------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------ */
 
-/* Every slice of every table must have been trained: one that still has its initial values means that
- * its server took gradients and applied none of them. */
+/* Every slice of every table must have been trained: one that still has its initial values means
+ * that its server took gradients and applied none of them. */
 static int check_trained(const trainer_t *t)
 {
     for (int i = 0; i < TABLES; i++) {
@@ -304,8 +305,8 @@ static int evaluate(const trainer_t *t, double *accuracy_p)
     return result;
 }
 
-/* The first barrier: all gradients are in, so that everybody pulls the same final weights. The second:
- * nobody leaves while another still works. */
+/* The first barrier: all gradients are in, so that everybody pulls the same final weights. The
+ * second: nobody leaves while another still works. */
 static int finish(trainer_t *t, double *accuracy_p)
 {
     if (check(psrt_barrier(t->ctx, "trained", 0, PSRT_FOREVER), "barrier") ||

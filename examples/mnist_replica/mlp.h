@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mathematics of a perceptron with one hidden layer: inputs -> ReLU(hidden) -> softmax(classes).
- * It knows nothing of parameter servers: weights and gradients are the caller's memory. All matrices
- * are row major, one row an image. */
+/* The mathematics of a perceptron with one hidden layer: inputs -> ReLU(hidden) ->
+ * softmax(classes). It knows nothing of parameter servers: weights and gradients are the caller's
+ * memory. All matrices are row major, one row an image. */
 #ifndef MNIST_MLP_H
 #define MNIST_MLP_H
 

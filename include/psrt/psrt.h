@@ -125,7 +125,7 @@ typedef struct psrt_context_attr {
     int embedded;          /**< 1: the server runs in this process            */
     uint64_t pushed_bytes; /**< payload pushed since the context was created  */
     uint64_t pulled_bytes; /**< payload pulled since the context was created  */
-    char transports[128];  /**< paths to the servers, for example "shm" or "shm,zmq" */
+    char transports[128];  /**< paths to the servers that are connected now: "shm", "shm,zmq" */
 } psrt_context_attr_t;
 #define PSRT_CONTEXT_ATTR_INIT                                                                     \
     {                                                                                              \

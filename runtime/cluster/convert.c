@@ -198,6 +198,14 @@ psrt_status_t psrti_view_from_wire(const Psrt__View *in, psrti_view_t **view_p)
     return st;
 }
 
+psrt_status_t psrti_lease_check(uint64_t heartbeat_ns, uint64_t lease_ns)
+{
+    if (heartbeat_ns && lease_ns / 2 >= heartbeat_ns) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "PSRT_LEASE of %.3g s is shorter than two times PSRT_HEARTBEAT of %.3g s",
+                      (double)lease_ns / 1e9, (double)heartbeat_ns / 1e9);
+}
+
 psrt_status_t psrti_status_from_wire(int32_t status)
 {
     psrt_status_t st = (psrt_status_t)status;

@@ -23,6 +23,9 @@ Psrt__View *psrti_view_to_wire(const psrti_view_t *view);
 Psrt__Owner **psrti_owners_to_wire(const psrti_view_owner_t *owners, uint32_t count);
 psrt_status_t psrti_view_from_wire(const Psrt__View *in, psrti_view_t **view_p);
 
+/* ERR_INVALID unless a lease outlives a lost heartbeat. */
+psrt_status_t psrti_lease_check(uint64_t heartbeat_ns, uint64_t lease_ns);
+
 /* A status that came over the wire; ERR_PROTOCOL for a number that is none. */
 psrt_status_t psrti_status_from_wire(int32_t status);
 

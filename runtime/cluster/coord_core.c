@@ -417,7 +417,8 @@ psrt_status_t psrti_coord_new(const psrti_coord_params_t *params, const psrti_co
 
     if (!c) return psrti_fail(PSRT_ERR_NO_MEMORY, "coordinator: no memory");
     c->p = *params;
-    c->p.state = NULL;
+    c->p.state = c->p.job = NULL; /* not ours to keep */
+    snprintf(c->job, sizeof c->job, "%.63s", params->job ? params->job : "-");
     c->env = *env;
     c->now = now;
     c->start_deadline = now + params->start_timeout_ns;
@@ -425,7 +426,8 @@ psrt_status_t psrti_coord_new(const psrti_coord_params_t *params, const psrti_co
     c->next_table = 1;
     psrti_list_init(&c->inflight);
     psrti_list_init(&c->untold);
-    psrt_status_t st = make_places(c);
+    psrt_status_t st = psrti_lease_check(params->heartbeat_ns, params->lease_ns);
+    if (st == PSRT_OK) st = make_places(c);
     if (st == PSRT_OK && params->state) st = psrti_coord_load(c, params->state);
     if (st != PSRT_OK) {
         psrti_coord_free(c);

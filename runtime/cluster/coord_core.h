@@ -35,9 +35,10 @@ typedef struct psrti_coord_params {
     uint32_t workers, servers, vshards;
     uint64_t heartbeat_ns, lease_ns, start_timeout_ns, drain_ns;
     const char *state; /* content of the state file; NULL: a new job */
+    const char *job;   /* names the job in its state, one word; NULL: "-" */
 } psrti_coord_params_t;
 
-/* ERR_INVALID: the state is malformed or of another job. */
+/* ERR_INVALID: the lease is shorter than two heartbeats, the state malformed or of another job. */
 psrt_status_t psrti_coord_new(const psrti_coord_params_t *params, const psrti_coord_env_t *env,
                               uint64_t now, psrti_coord_t **coord_p);
 void psrti_coord_free(psrti_coord_t *coord); /* NULL allowed */

@@ -74,6 +74,7 @@ struct table;
 struct psrti_coord {
     psrti_coord_params_t p;
     psrti_coord_env_t env;
+    char job[64];
     uint64_t now, run; /* wall of events; own running time, on which leases run */
     uint64_t generation, next_incarnation, view_number;
     uint64_t start_deadline;

@@ -63,7 +63,7 @@ void psrti_coord_persist(psrti_coord_t *c)
     text_t t = { NULL, 0, 0, 0 };
 
     if (!c->env.persist || c->ended) return;
-    put(&t, STATE_HEAD "\njob %u %u %u\n", c->p.workers, c->p.servers, c->p.vshards);
+    put(&t, STATE_HEAD "\njob %s %u %u %u\n", c->job, c->p.workers, c->p.servers, c->p.vshards);
     put(&t, "generation %" PRIu64 "\nincarnation %" PRIu64 "\nview %" PRIu64 "\n", c->generation,
         c->next_incarnation, c->view_number);
     put(&t, "table %u\nlost %u\nformed %d\n", c->table_bound, c->lost_before, c->formed);
@@ -84,9 +84,11 @@ void psrti_coord_persist(psrti_coord_t *c)
 static int read_job(psrti_coord_t *c, const char *line)
 {
     unsigned workers, servers, vshards;
+    char job[64];
 
-    return sscanf(line, "job %u %u %u", &workers, &servers, &vshards) == 3 &&
-           workers == c->p.workers && servers == c->p.servers && vshards == c->p.vshards;
+    return sscanf(line, "job %63s %u %u %u", job, &workers, &servers, &vshards) == 4 &&
+           strcmp(job, c->job) == 0 && workers == c->p.workers && servers == c->p.servers &&
+           vshards == c->p.vshards;
 }
 
 static int read_task(psrti_coord_t *c, const char *line)
@@ -147,7 +149,6 @@ static int read_from(psrti_coord_t *c, const char *line)
 
 static int read_line(psrti_coord_t *c, const char *line)
 {
-    if (strncmp(line, "job ", 4) == 0) return read_job(c, line);
     if (strncmp(line, "task ", 5) == 0) return read_task(c, line);
     if (strncmp(line, "result ", 7) == 0) return read_result(c, line);
     if (strncmp(line, "from ", 5) == 0) return read_from(c, line);
@@ -171,7 +172,7 @@ static psrt_status_t read_lines(psrti_coord_t *c, char *text)
     while ((line = strtok_r(NULL, "\n", &save)) != NULL) {
         number++;
         if (strcmp(line, "end") == 0) return PSRT_OK;
-        if (!read_line(c, line))
+        if (!(number == 2 ? read_job(c, line) : read_line(c, line)))
             return psrti_fail(PSRT_ERR_INVALID,
                               "coordinator state: line %u \"%.60s\" is malformed or of another job",
                               number, line);

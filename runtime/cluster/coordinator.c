@@ -215,8 +215,11 @@ static psrt_status_t open_core(psrti_coordinator_t *c, const psrti_coordinator_p
     };
     psrti_coord_env_t env = { c,        env_send,  env_close, p->state_file ? env_persist : NULL,
                               env_note, env_finish };
-    char *state = NULL;
+    char *state = NULL, job[33];
 
+    for (size_t i = 0; i < sizeof p->key->nonce; i++)
+        snprintf(job + 2 * i, 3, "%02x", p->key->nonce[i]);
+    cp.job = job;
     if (p->state_file) {
         c->state_file = strdup(p->state_file);
         if (!c->state_file || asprintf(&c->state_temp, "%s.tmp", p->state_file) < 0)
@@ -280,6 +283,8 @@ psrt_status_t psrti_coordinator_serve(psrti_coordinator_t *c, const volatile int
         if (c->ended || events) continue;
         psrti_net_sleep(c->net, PSRTI_MIN(next > now ? next - now : 0, STOP_CHECK_NS));
     }
+    /* A state is for the successor of a coordinator that died, not for the next job. */
+    if (c->ended && c->state_file) (void)unlink(c->state_file);
     if (!c->ended || c->status == PSRT_OK) return PSRT_OK;
     return psrti_fail(c->status, "%s", c->text);
 }

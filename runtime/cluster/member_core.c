@@ -273,8 +273,10 @@ psrt_status_t psrti_member_core_new(const psrti_member_core_params_t *params,
                                     const psrti_member_env_t *env, uint64_t now,
                                     psrti_member_core_t **core_p)
 {
-    psrti_member_core_t *m = calloc(1, sizeof *m);
+    psrt_status_t st = psrti_lease_check(params->heartbeat_ns, params->lease_ns);
+    psrti_member_core_t *m = st == PSRT_OK ? calloc(1, sizeof *m) : NULL;
 
+    if (st != PSRT_OK) return st;
     if (!m) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a member");
     m->p = *params;
     m->env = *env;

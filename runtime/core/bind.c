@@ -121,7 +121,7 @@ static psrt_status_t towards(const char *coordinator, char *out, size_t size)
                           gai_strerror(err));
     rc = PSRT_ERR_UNREACHABLE;
     for (const struct addrinfo *a = found; a && rc; a = a->ai_next) {
-        struct sockaddr_storage own;
+        struct sockaddr_storage own = { 0 };
         socklen_t len = sizeof own;
         int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;

@@ -66,7 +66,7 @@ struct psrti_net {
     uint32_t npending;
     psrti_list_t dialing, pending, up, graveyard;
     uint32_t turns; /* of progress since every path had its turn */
-    int busy; /* inside progress: links are freed at its end */
+    int busy;       /* inside progress: links are freed at its end */
     int wake_fd;
     atomic_int sleeping, woken;
     psrti_map_t allocs; /* by address */

@@ -242,7 +242,9 @@ static psrt_rx_t refuse(net_link_t *link, psrt_status_t status, const char *text
 {
     char name[32];
 
-    psrti_warn("refused a connection of %s: %s", psrti_task_name(link->pub.task, name), text);
+    /* Not ready is what happens while a job assembles; the peer comes again. */
+    psrti_log(status == PSRT_ERR_NOT_READY ? PSRT_LOG_DEBUG : PSRT_LOG_WARN,
+              "refused a connection of %s: %s", psrti_task_name(link->pub.task, name), text);
     if (send_welcome(link, status, text, strnlen(text, PSRTI_WELCOME_TEXT_MAX)) != PSRT_OK)
         return PSRT_RX_BAD;
     link->state = LINK_REFUSED;

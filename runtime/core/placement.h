@@ -8,7 +8,9 @@
 
 #include "base/util.h"
 
+#ifndef PSRTI_SLICE_SHIFT /* the simulator compiles its own cores with small slices */
 #define PSRTI_SLICE_SHIFT 18
+#endif
 #define PSRTI_SLICE_ELEMS (1ull << PSRTI_SLICE_SHIFT) /* of every dtype */
 
 static inline uint64_t psrti_slice_count(uint64_t elements)

@@ -110,7 +110,7 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     t->elem = psrt_dtype_size(t->spec.value_dtype);
     t->hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
     t->nslices = psrti_slice_count(t->spec.elements);
-    t->hold_above = UINT64_MAX;
+    t->hold_from = s->preparing ? 0 : UINT64_MAX;
     psrt_status_t rc = psrti_optimizer_parse(t->spec.optimizer, &t->opt);
     if (!rc)
         rc = psrti_init_parse(t->spec.init, t->spec.name, t->spec.ndim, t->spec.shape, &t->init);
@@ -192,37 +192,40 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     size_t pos = 0;
     psrti_stable_t *t;
     /* The same view again tells of another joiner and ends no hold. */
+    if (view->number > known) s->preparing = 0;
     while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL)))
-        t->hold_above = UINT64_MAX;
+        t->hold_from = UINT64_MAX;
     each_slice(s, review);
 }
 
-static uint64_t open_step(const psrti_shard_t *s, const psrti_stable_t *t)
+/* The highest step that a worker has begun, plus one; 0: none has. */
+static uint64_t begun_steps(const psrti_shard_t *s, const psrti_stable_t *t)
 {
-    uint64_t open = 0;
-    if (t->spec.consistency != PSRTI_SYNC) {
-        for (uint32_t r = 0; r < s->nworkers; r++) open = PSRTI_MAX(open, t->clock[r]);
-        return open;
-    }
-    for (uint64_t i = 0; i < t->nslices; i++) {
+    uint64_t begun = 0;
+    for (uint32_t r = 0; r < s->nworkers; r++)
+        if (t->clock[r]) begun = PSRTI_MAX(begun, t->clock[r] + 1);
+    for (uint64_t i = 0; t->spec.consistency == PSRTI_SYNC && i < t->nslices; i++) {
         const psrti_slice_t *slice = t->slice[i];
         if (!slice) continue;
-        const psrti_step_t *ahead = &slice->step[(slice->version + 1) % 2];
-        uint64_t n = slice->version + (ahead->contributors || ahead->ended);
-        open = PSRTI_MAX(open, n);
+        uint64_t v = slice->version;
+        const psrti_step_t *open = &slice->step[v % 2], *ahead = &slice->step[(v + 1) % 2];
+        if (ahead->contributors || ahead->ended) begun = PSRTI_MAX(begun, v + 2);
+        else if (v || open->contributors || open->ended) begun = PSRTI_MAX(begun, v + 1);
     }
-    return open;
+    return begun;
 }
 
+/* A table that nobody has begun is not reported: the joiner counts from its step 0, which therefore
+ * stays open, whether it is held already or comes before the view. */
 void psrti_shard_prepare(psrti_shard_t *s,
                          void (*report)(void *arg, uint32_t table, uint64_t open_step), void *arg)
 {
     size_t pos = 0;
     psrti_stable_t *t;
+    s->preparing = 1;
     while ((t = psrti_map_next(&s->tables, &pos, NULL))) {
-        uint64_t open = open_step(s, t);
-        t->hold_above = open + 1;
-        report(arg, t->id, open);
+        t->hold_from = begun_steps(s, t);
+        if (t->hold_from) report(arg, t->id, t->hold_from - 1);
     }
 }
 

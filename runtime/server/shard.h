@@ -46,7 +46,7 @@ void psrti_shard_view(psrti_shard_t *shard, psrti_view_t *view, uint32_t joiner,
 psrt_status_t psrti_shard_hold(psrti_shard_t *shard, uint32_t id, const psrti_table_spec_t *spec);
 
 /* Before a worker joins late: closes no step above the reported ones until the next view. Calls
- * `report` for each table. */
+ * `report` for each table of which a step was begun; of the others no step at all is closed. */
 void psrti_shard_prepare(psrti_shard_t *shard,
                          void (*report)(void *arg, uint32_t table, uint64_t open_step), void *arg);
 

@@ -56,7 +56,7 @@ typedef struct psrti_stable {
     psrti_block_t *free_blocks; /* of a full slice's size     */
     uint64_t *from_step; /* by worker: first step that it counts for */
     uint64_t *clock;     /* by worker: steps ended (ssp)             */
-    uint64_t hold_above; /* prepare: close no step above             */
+    uint64_t hold_from;  /* prepare: close no step from here on      */
 } psrti_stable_t;
 
 /* A parked pull. */
@@ -98,6 +98,7 @@ struct psrti_shard {
     psrti_shard_env_t env;
     psrti_view_t *view;
     uint32_t nworkers;
+    int preparing;       /* between Prepare and the next view                      */
     psrti_map_t tables;  /* id -> psrti_stable_t                                   */
     psrti_map_t windows; /* task << 16 | vshard -> psrti_window_t                  */
     psrti_list_t peers;

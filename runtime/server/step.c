@@ -142,7 +142,7 @@ static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
     const psrti_stable_t *t = slice->table;
     const uint64_t *ended = psrti_ended(s, slice, n);
     int wanted = slice->step[n % 2].ended + (with != NULL) != 0;
-    if (!slice->ready || n >= t->hold_above) return 0;
+    if (!slice->ready || n >= t->hold_from) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
         if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r)) return 0;
         wanted |= s->view->workers[r].alive && t->from_step[r] > n;
@@ -348,6 +348,7 @@ static void init_values(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
         s->k->copy(slice->cur->data, values, slice->len * slice->table->elem);
         slice->ready = 1;
         s->counts.applied++;
+        if (slice->table->spec.consistency == PSRTI_SYNC) psrti_close_steps(s, slice, NULL);
         psrti_wake_slice(s, slice);
     }
     psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_APPLIED, slice->version);
@@ -390,9 +391,10 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
 
 /* ---- clocks ------------------------------------------------------------------------------------ */
 
+/* A worker that is about to join starts at the held step or later. */
 uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
 {
-    uint64_t min = UINT64_MAX;
+    uint64_t min = t->hold_from;
     for (uint32_t r = 0; r < s->nworkers; r++)
         if (s->view->workers[r].alive && t->clock[r] < min) min = t->clock[r];
     return min;

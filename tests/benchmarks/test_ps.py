@@ -47,13 +47,14 @@ class Ps(unittest.TestCase):
         for row in rows:
             self.check(row)
         cells = [(row["transport"], row["bytes"], row["op"], row["buffers"]) for row in rows]
-        self.assertEqual(cells, [(transport, size, op, buffers) for transport in ("shm", "zmq", "inproc")
-                                 for size in SIZES for op in OPS for buffers in ("psrt", "user")])
+        self.assertEqual(cells, [(transport, size, op, buffers)
+                                 for transport in ("shm", "zmq", "inproc") for size in SIZES
+                                 for op in OPS for buffers in ("psrt", "user")])
         self.assertEqual({(row["workers"], row["servers"]) for row in rows}, {(1, 1)})
 
     def test_workers_and_servers(self):
-        rows = self.rows("--sizes", "4,2MiB", "--workers", "3", "--servers", "2", "--transports", "shm,zmq",
-                         "--security", "off", "--buffers", "psrt")
+        rows = self.rows("--sizes", "4,2MiB", "--workers", "3", "--servers", "2", "--transports",
+                         "shm,zmq", "--security", "off", "--buffers", "psrt")
         self.assertEqual(len(rows), 2 * 2 * 3)
         for row in rows:
             self.check(row)

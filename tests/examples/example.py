@@ -17,14 +17,14 @@ def run(command, **variables):
     """Exit code, stdout, stderr; BLAS has one thread, as under the launcher."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PSRT_")}
     env.update(variables, OPENBLAS_NUM_THREADS="1")
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=DEADLINE, check=False)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=DEADLINE, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def launched(workers, servers, *command, options=()):
-    return [program("psrt-launch"), "--quiet", "-w", str(workers), "-s", str(servers), *options, "--",
-            *command]
+    return [program("psrt-launch"), "--quiet", "-w", str(workers), "-s", str(servers), *options,
+            "--", *command]
 
 
 def mnist(*args):

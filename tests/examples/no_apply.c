@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A psrtd whose optimizers change no value: linked with --wrap=psrti_optimizer_parse. It stands for any
- * defect by which a server takes gradients and does not train. */
+/* A psrtd whose optimizers change no value: linked with --wrap=psrti_optimizer_parse. It stands for
+ * any defect by which a server takes gradients and does not train. */
 #include <string.h>
 
 #include "kernels/optimizer.h"

@@ -24,8 +24,8 @@ class Options(unittest.TestCase):
         self.refused(2, "--steps", args=["--steps"])
         code, out, _ = run(mnist("--help"))
         self.assertEqual(code, 0)
-        for flag in ("epochs", "steps", "batch", "optimizer", "consistency", "deterministic", "seed",
-                     "train-limit", "data", "save", "quiet", "help"):
+        for flag in ("epochs", "steps", "batch", "optimizer", "consistency", "deterministic",
+                     "seed", "train-limit", "data", "save", "quiet", "help"):
             self.assertIn(f"--{flag}", out)
 
     def test_specifications(self):
@@ -35,7 +35,8 @@ class Options(unittest.TestCase):
                      args=["--quiet", "--consistency", "async", "--deterministic"])
 
     def test_data(self):
-        self.refused(1, "/nonexistent/train-images", "No such file", args=["--data", "/nonexistent"])
+        self.refused(1, "/nonexistent/train-images", "No such file",
+                     args=["--data", "/nonexistent"])
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "train-images-idx3-ubyte"), "wb") as file:
                 file.write(b"GIF89a garbage")

@@ -57,7 +57,8 @@ class Training(unittest.TestCase):
         self.assertGreater(max(abs(a - b) for a, b in zip(one, other)), 0.01)
 
     def test_deterministic(self):
-        args = ["--deterministic", "--steps", 40, "--batch", 32]
+        args = ["--deterministic", "--steps", 20, "--batch", 32]
+        # Three workers: the sum of two does not depend on their order anyway.
         first = self.trained("first", launched(3, 2, *mnist(*args)))
         for number, servers in enumerate((2, 1, 3)):
             again = self.trained(str(number), launched(3, servers, *mnist(*args)))
@@ -70,7 +71,7 @@ class Training(unittest.TestCase):
         code, out, err = run(launched(1, 2, *command, options=["--server-command", broken]))
         self.assertEqual(code, 1, out)
         self.assertNotIn("test accuracy", out)
-        self.assertRegex(err, r"fc[12]/(weight|bias): elements \d+ to \d+ were not changed by training")
+        self.assertRegex(err, r"fc[12]/(weight|bias): elements \d+ to \d+ were not changed")
         sound = broken.replace('= 1 ]', '= none ]')
         self.ok(launched(1, 2, *command, options=["--server-command", sound]))
 

@@ -30,7 +30,8 @@ class Info(unittest.TestCase):
         for row in [("transport", "inproc", "yes"), ("transport", "shm", "yes"),
                     ("transport", "zmq", "yes"), ("kernels", "scalar", "yes"),
                     ("optimizer", "sgd", "yes"), ("optimizer", "momentum", "yes"),
-                    ("optimizer", "adam", "yes"), ("module", "rdma", "no"), ("module", "cuda", "no")]:
+                    ("optimizer", "adam", "yes"), ("module", "rdma", "no"),
+                    ("module", "cuda", "no")]:
             self.assertIn(row, rows)
 
     def test_config_lists_every_variable(self):

@@ -20,7 +20,7 @@ typedef struct raw {
 
 enum { LINK_OPEN = 1, LINK_ACCEPT = 2, LINK_CONFIRM = 3, LINK_CREDIT = 5, LINK_CLOSE = 6 };
 
-/* docs/wire-format.md: 'P' 'Z' | version | kind | task 4 | value 8 | incarnation 8 | nonce 16. */
+/* docs/zmq-format.md: 'P' 'Z' | version | kind | task 4 | value 8 | incarnation 8 | nonce 16. */
 static void link_message(uint8_t out[40], int kind, uint64_t value)
 {
     memset(out, 0, 40);
@@ -365,4 +365,34 @@ Test(zmq_input, huge_frame)
     cr_assert(a.up == 1 && !a.lost && !b.lost);
     node_close(&b);
     node_close(&a);
+}
+
+/* The example of docs/zmq-format.md. */
+Test(zmq_input, documented_open)
+{
+    static const uint8_t want[40] = { 0x50, 0x5a, 1, 1, 2, 0,  0,  0,  0,  0,  0x40, 0, 0, 0,
+                                      0,    0,    3, 0, 0, 0,  0,  0,  0,  0,  1,    2, 3, 4,
+                                      5,    6,    7, 8, 9, 10, 11, 12, 13, 14, 15,   16 };
+    node_t b = { 0 };
+    psrt_iface_params_t params = node_params(&b, 2);
+    params.security = PSRT_SECURITY_OFF;
+    void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
+    char addr[PSRT_ADDR_MAX];
+    uint8_t id[256], got[64];
+    size_t size = sizeof(addr);
+    set_int(router, ZMQ_LINGER, 0);
+    cr_assert_eq(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
+    cr_assert_eq(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, addr, &size), 0);
+    node_open(&b, &params);
+    node_dial(&b, addr);
+    int id_size;
+    PUMP((id_size = zmq_recv(router, id, sizeof(id), ZMQ_DONTWAIT)) > 0, &b);
+    cr_assert_eq(zmq_recv(router, got, sizeof(got), 0), 40);
+    cr_assert_arr_eq(got, want, 40);
+    static const uint8_t want_id[13] = { 'P', 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0 };
+    cr_assert_eq(id_size, 25);
+    cr_assert_arr_eq(id, want_id, 13); /* then the connection's number and random bytes */
+    node_close(&b);
+    zmq_close(router);
+    zmq_ctx_term(context);
 }

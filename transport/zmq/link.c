@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Link messages: what the two ends of a connection tell each other, little endian:
+ * Link messages, docs/zmq-format.md: what the two ends tell each other, little endian:
  *
  *     0 'P' | 1 'Z' | 2 version 1 | 3 kind | 4 task 4 | 8 value 8 | 16 incarnation 8 | 24 nonce 16
  *

@@ -103,7 +103,16 @@ static void f_finish(void *arg, psrt_status_t status, const char *text)
 
 static psrt_status_t open_with(fixture_t *f, const char *state)
 {
-    psrti_coord_params_t p = { 2, 1, 8, SECOND, 5 * SECOND, 60 * SECOND, 10 * SECOND, state };
+    psrti_coord_params_t p = {
+        .workers = 2,
+        .servers = 1,
+        .vshards = 8,
+        .heartbeat_ns = SECOND,
+        .lease_ns = 5 * SECOND,
+        .start_timeout_ns = 60 * SECOND,
+        .drain_ns = 10 * SECOND,
+        .state = state,
+    };
     psrti_coord_env_t env = { f, f_send, f_close, f_persist, f_note, f_finish };
     return psrti_coord_new(&p, &env, f->now, &f->c);
 }
@@ -477,10 +486,11 @@ Test(coord, state_is_read_strictly)
     /* without its end, with a line that is none, of another job, of another program */
     *strstr(state, "end\n") = '\0';
     cr_assert_eq(open_with(g, state), PSRT_ERR_INVALID);
-    strcpy(text, "psrt-coordinator 1\nview x\nend\n");
+    strcpy(text, "psrt-coordinator 1\njob - 2 1 8\nview x\nend\n");
     cr_assert_eq(open_with(g, text), PSRT_ERR_INVALID);
-    cr_assert(strstr(psrt_last_error(), "line 2 \"view x\""), "%s", psrt_last_error());
-    cr_assert_eq(open_with(g, "psrt-coordinator 1\njob 3 1 8\nend\n"), PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "line 3 \"view x\""), "%s", psrt_last_error());
+    cr_assert_eq(open_with(g, "psrt-coordinator 1\njob - 3 1 8\nend\n"), PSRT_ERR_INVALID);
+    cr_assert_eq(open_with(g, "psrt-coordinator 1\njob a0 2 1 8\nend\n"), PSRT_ERR_INVALID);
     cr_assert_eq(open_with(g, "{}"), PSRT_ERR_INVALID);
     cr_assert_eq(open_with(g, ""), PSRT_ERR_INVALID);
     free(state);

@@ -177,8 +177,15 @@ static void c_finish(void *arg, psrt_status_t status, const char *text)
 
 static void coord_start(rig_t *r)
 {
-    psrti_coord_params_t p = { WORKERS,       SERVERS,       16,      HEARTBEAT, LEASE,
-                               1000 * SECOND, 1000 * SECOND, r->state };
+    psrti_coord_params_t p = {
+        .workers = WORKERS,
+        .servers = SERVERS,
+        .vshards = 16,
+        .heartbeat_ns = HEARTBEAT,
+        .lease_ns = LEASE,
+        .start_timeout_ns = 1000 * SECOND,
+        .drain_ns = 1000 * SECOND,
+    };
     psrti_coord_env_t env = { r, c_send, c_close, c_persist, c_note, c_finish };
     char *copy = r->state ? strdup(r->state) : NULL;
 

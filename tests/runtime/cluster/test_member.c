@@ -156,6 +156,16 @@ static fixture_t *joined(void)
     return f;
 }
 
+Test(member, a_lease_outlives_a_lost_heartbeat)
+{
+    psrti_member_core_params_t p = { .heartbeat_ns = SECOND, .lease_ns = 2 * SECOND - 1 };
+    psrti_member_env_t env = { 0 };
+    psrti_member_core_t *m;
+    cr_assert_eq(psrti_member_core_new(&p, &env, 0, &m), PSRT_ERR_INVALID);
+    p.heartbeat_ns = 0;
+    cr_assert_eq(psrti_member_core_new(&p, &env, 0, &m), PSRT_ERR_INVALID);
+}
+
 Test(member, an_unreachable_coordinator_is_named)
 {
     fixture_t *f = fixture();

@@ -62,19 +62,64 @@ Test(membership, prepare_holds_above_the_open_step)
     fx_close(fx);
 }
 
+Test(membership, prepare_holds_the_clock_of_ssp_too)
+{
+    fx_t *fx = fx_open(2);
+    fx_table(fx, 1, 4, NULL, "ssp:1", NULL, NULL, 0);
+    fx_worker_dies(fx, 1);
+    fx_clock(fx, 0, 1, 0);
+    psrti_shard_prepare(fx->shard, report, NULL);
+    cr_assert_eq(reported, 1u);
+    for (uint64_t n = 1; n < 4; n++) fx_clock(fx, 0, 1, n);
+    cr_assert_not_null(fx_pull(fx, 0, 1, 2));
+    cr_assert_null(fx_pull(fx, 0, 1, 3), "the joiner may start at 2");
+    fx_forget(fx);
+    fx_worker_joins(fx, 1, 2);
+    cr_assert_null(fx_last(fx, 0));
+    fx_clock(fx, 1, 1, 2);
+    cr_assert_not_null(fx_last(fx, 0));
+    fx_close(fx);
+}
+
 Test(membership, another_view_ends_the_hold)
 {
     fx_t *fx = fx_open(3);
     fx_table(fx, 1, 4, NULL, NULL, "sum", NULL, 0);
     fx_worker_dies(fx, 2);
+    fx_push(fx, 0, 1, 0, 1, 0);
+    reported = 7;
     psrti_shard_prepare(fx->shard, report, NULL);
     cr_assert_eq(reported, 0u);
-    for (uint64_t n = 0; n < 2; n++)
+    fx_push(fx, 1, 1, 0, 1, 0);
+    for (uint64_t n = 1; n < 2; n++)
         for (uint32_t w = 0; w < 2; w++)
             fx_push(fx, w, 1, n, 1, 0);
     cr_assert_eq(fx_version(fx, 1), 1u);
     fx_worker_dies(fx, 1); /* the joiner's coming was given up */
     cr_assert_eq(fx_version(fx, 1), 2u);
+    fx_close(fx);
+}
+
+/* The joiner is not told a step of a table that nobody has begun, or that comes after Prepare. */
+Test(membership, tables_that_nobody_has_begun_wait_for_the_joiner)
+{
+    fx_t *fx = fx_open(2);
+    fx_table(fx, 1, 4, NULL, NULL, "sum", NULL, 0);
+    fx_worker_dies(fx, 1);
+    reported = 7;
+    psrti_shard_prepare(fx->shard, report, NULL);
+    cr_assert_eq(reported, 7u, "not reported");
+    fx_table(fx, 2, 4, NULL, NULL, "sum", NULL, 0);
+    for (uint32_t t = 1; t <= 2; t++) {
+        fx_push(fx, 0, t, 0, 1, 0);
+        cr_assert_eq(fx_version(fx, t), 0u);
+    }
+    fx_worker_joins(fx, 1, 0);
+    for (uint32_t t = 1; t <= 2; t++) {
+        cr_assert_eq(fx_version(fx, t), 0u);
+        fx_push(fx, 1, t, 0, 1, 0);
+        cr_assert_eq(fx_version(fx, t), 1u);
+    }
     fx_close(fx);
 }
 
@@ -128,14 +173,30 @@ Test(membership, a_joiner_that_is_alone_is_not_stuck_behind_an_empty_step)
     fx_close(fx);
 }
 
+/* The same, while the slice has no values yet. */
+Test(membership, steps_before_a_joiner_close_when_the_first_values_come)
+{
+    fx_t *fx = fx_open(1);
+    float v[4] = { 1, 2, 3, 4 };
+    fx_table(fx, 1, 4, NULL, NULL, "sum", "rank0", 0);
+    fx_worker_dies(fx, 0);
+    fx_worker_joins(fx, 0, 3); /* it got further on another server */
+    cr_assert_null(fx_pull(fx, 0, 1, 3));
+    psrt_hdr_t h = fx_hdr(fx, 0, PSRTI_T_INIT, 1, 0, 0, 4, 0);
+    cr_assert_eq(fx_send(fx, 0, &h, v), PSRT_RX_DONE);
+    cr_assert_eq(fx_version(fx, 1), 3u);
+    cr_assert_float_eq(fx_value(fx, 1, 3), 4.0f, 0.0);
+    fx_close(fx);
+}
+
 /* In rank order the dead worker's turn may have passed before its new life contributes. */
 Test(membership, a_joiners_contribution_is_added_in_deterministic_mode_too)
 {
     fx_t *fx = fx_open(3);
     fx_table(fx, 1, 4, NULL, NULL, "average", NULL, 1);
     fx_worker_dies(fx, 0);
-    psrti_shard_prepare(fx->shard, report, NULL);
     fx_push(fx, 1, 1, 0, 3, 0);
+    psrti_shard_prepare(fx->shard, report, NULL);
     fx_push(fx, 1, 1, 1, 3, 0);
     fx_worker_joins(fx, 0, 1);
     fx_push(fx, 2, 1, 0, 3, 0);

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the values of every slice must be: a record of all pushes and plain arithmetic over them.
+ *
+ * After every event at a server its slices are looked at. A slice whose version has not grown must not
+ * have changed. A sync slice whose version grew from v to v + 1 must hold what the optimizer makes of
+ * the contributions to step v: each of a worker that lives (its step only ends when all were accepted),
+ * and of those that died or whose op failed any subset, but each whole and once. An async or ssp slice
+ * must differ by exactly one push that was not applied before. So a doubled, lost, torn or misplaced
+ * contribution, or one that counts for the wrong step, has no explanation and fails. Every version is
+ * kept, and what a pull returns must be one of them.
+ *
+ * Contributions are distinct integers times 12: sums, halves and averages over up to 4 are exact in any
+ * order. Deterministic tables use fractions, and the model adds in rank order, unless workers may be
+ * killed: a change of the membership ends that promise. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define SLICE PSRTI_SLICE_ELEMS
+#define MAX_OPTIONAL 12
+
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
+{
+    static const char *const ssp[] = { "ssp:0", "ssp:1", "ssp:2", "ssp:3" };
+    static const char *const optimizers[] = { "none", "sgd:lr=0.5",
+                                              "momentum:lr=0.5,momentum=0.5" };
+    uint64_t kind = sim_random(sim, 100);
+    p->consistency = kind < 55 ? "sync" : kind < 75 ? "async" : ssp[sim_random(sim, 4)];
+    t->optimizer = sim_chance(sim, 50) ? SIM_NONE : sim_chance(sim, 60) ? SIM_SGD : SIM_MOMENTUM;
+    p->optimizer = optimizers[t->optimizer];
+    p->dtype = t->optimizer == SIM_MOMENTUM || sim_chance(sim, 40) ? PSRT_F64 : PSRT_F32;
+    p->reduce = sim_chance(sim, 50) ? "average" : "sum";
+    p->deterministic = kind < 55 && sim_chance(sim, 40);
+    t->exact = !p->deterministic || sim->worker_kills || sim_chance(sim, 30);
+    t->rank0 = sim_chance(sim, 25);
+    p->init = t->rank0 ? "rank0" : "constant:value=8";
+    p->ndim = 1;
+    p->shape[0] = sim_chance(sim, 25) ? 1 + sim_random(sim, SLICE)
+                                      : 1 + sim_random(sim, SIM_MAX_SLICES * SLICE);
+}
+
+static double *versions_at(sim_slice_t *s, uint64_t version)
+{
+    while (version >= s->capacity) {
+        uint64_t more = s->capacity ? 2 * s->capacity : 16;
+        s->values = realloc(s->values, more * sizeof *s->values);
+        for (uint64_t i = s->capacity; i < more; i++)
+            s->values[i] = calloc(SLICE, sizeof(double));
+        s->capacity = more;
+    }
+    return s->values[version];
+}
+
+sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
+{
+    sim_table_t *t = &sim->table[sim->ntables++];
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    char name[32];
+    t->id = (uint32_t)sim->ntables;
+    snprintf(name, sizeof name, "t%u.%llu", t->id, (unsigned long long)sim_random(sim, 1000));
+    choose(sim, t, &p);
+    if (psrti_table_spec_make(name, &p, &t->spec) != PSRT_OK)
+        sim_fail(sim, "%s", psrt_last_error());
+    t->nslices = psrti_slice_count(t->spec.elements);
+    uint64_t hash = psrti_hash_bytes(name, strlen(name));
+    for (uint64_t i = 0; i < t->nslices; i++) {
+        sim_slice_t *s = &t->slice[i];
+        s->server = view->vshards[psrti_slice_vshard(hash, i, SIM_VSHARDS)].owner;
+        s->len = psrti_slice_len(t->spec.elements, i);
+        s->ready = !t->rank0;
+        s->state = calloc(SLICE, sizeof(double));
+        double *first = versions_at(s, 0);
+        for (uint64_t e = 0; e < s->len; e++)
+            first[e] = 8;
+    }
+    sim_trace(sim, "table %u %s: %llu elements, %s, %s, %s%s%s", t->id, name,
+              (unsigned long long)t->spec.elements, p.consistency, p.optimizer, p.reduce,
+              p.deterministic ? ", deterministic" : "", t->rank0 ? ", rank0" : "");
+    return t;
+}
+
+void sim_tables_free(sim_t *sim)
+{
+    for (int i = 0; i < sim->ntables; i++)
+        for (uint64_t k = 0; k < sim->table[i].nslices; k++) {
+            sim_slice_t *s = &sim->table[i].slice[k];
+            for (sim_unit_t *u = s->units, *next; u; u = next) {
+                next = u->next;
+                free(u->grad);
+                free(u);
+            }
+            for (uint64_t v = 0; v < s->capacity; v++)
+                free(s->values[v]);
+            free(s->values);
+            free(s->state);
+        }
+}
+
+static double get(const sim_table_t *t, const void *data, uint64_t i)
+{
+    return t->spec.value_dtype == PSRT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+}
+
+static void put(const sim_table_t *t, void *data, uint64_t i, double v)
+{
+    if (t->spec.value_dtype == PSRT_F64)
+        ((double *)data)[i] = v;
+    else
+        ((float *)data)[i] = (float)v;
+}
+
+/* No two pushes of a table are alike, and hardly two sums of some of them. */
+void sim_fill_grad(sim_table_t *t, void *grad, uint64_t count)
+{
+    uint64_t base = 1 + ++t->pushes * 1597 % 4093;
+    for (uint64_t i = 0; i < count; i++) {
+        double g = 12.0 * (double)(base + (i + 1) * base % 61);
+        put(t, grad, i, t->exact ? g : g / 7);
+    }
+}
+
+static double init_value(uint32_t life, uint64_t element)
+{
+    return 24.0 * (double)(element % 50 + 100 * life);
+}
+
+void sim_init_values(const sim_table_t *t, uint32_t life, void *values)
+{
+    for (uint64_t i = 0; i < t->spec.elements; i++)
+        put(t, values, i, init_value(life, i));
+}
+
+/* ---- pushes ------------------------------------------------------------------------------------ */
+
+static void add_units(sim_t *sim, const sim_op_t *op, size_t i)
+{
+    const psrti_transfer_t *x = &op->x[i];
+    sim_table_t *t = op->table[i];
+    for (uint64_t at = x->offset, end = at + x->count; at < end;) {
+        uint64_t k = at / SLICE, stop = PSRTI_MIN(end, (k + 1) * SLICE);
+        sim_slice_t *s = &t->slice[k];
+        sim_unit_t *u = calloc(1, sizeof *u);
+        u->op = op;
+        u->rank = op->worker->rank;
+        u->life = sim->node[sim_worker_node(sim, u->rank)].life;
+        u->late = op->late;
+        u->step = op->step[i];
+        u->first = at % SLICE;
+        u->count = stop - at;
+        u->grad = malloc(u->count * sizeof *u->grad);
+        for (uint64_t e = 0; e < u->count; e++)
+            u->grad[e] = get(t, x->grad, at - x->offset + e);
+        if (s->last_unit)
+            s->last_unit->next = u;
+        else
+            s->units = u;
+        s->last_unit = u;
+        at = stop;
+    }
+}
+
+static uint64_t want_of(const sim_table_t *t, const psrti_transfer_t *x, uint64_t next)
+{
+    if (t->spec.consistency == PSRTI_SYNC) return x->step == PSRT_STEP_NEXT ? next : x->step;
+    if (t->spec.consistency == PSRTI_ASYNC) return 0;
+    return next - PSRTI_MIN(next, t->spec.staleness);
+}
+
+void sim_model_submit(sim_t *sim, sim_op_t *op)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        const psrti_transfer_t *x = &op->x[i];
+        sim_table_t *t = op->table[i];
+        uint64_t next = psrti_ctable_next_step(x->table);
+        for (uint64_t k = 0; k < t->nslices; k++)
+            op->from_version[i][k] = t->slice[k].version;
+        if (x->grad && !x->init) {
+            op->step[i] = x->step == PSRT_STEP_NEXT ? next : x->step;
+            op->want[i] = op->late ? 0 : op->step[i] + 1;
+            if (t->spec.consistency == PSRTI_ASYNC) op->want[i] = 0;
+            if (t->spec.consistency == PSRTI_SSP)
+                op->want[i] -= PSRTI_MIN(op->want[i], t->spec.staleness);
+            add_units(sim, op, i);
+        } else if (!x->grad) {
+            op->want[i] = want_of(t, x, next);
+        }
+    }
+}
+
+/* ---- arithmetic -------------------------------------------------------------------------------- */
+
+static double rounded(const sim_table_t *t, double v)
+{
+    return t->spec.acc_dtype == PSRT_F64 ? v : (double)(float)v;
+}
+
+static void optimize(const sim_table_t *t, double *value, double *state, double g)
+{
+    if (t->optimizer == SIM_NONE) {
+        *value = rounded(t, *value + g);
+    } else if (t->optimizer == SIM_SGD) {
+        *value = rounded(t, *value - rounded(t, 0.5 * g));
+    } else {
+        *state = rounded(t, rounded(t, 0.5 * *state) + g);
+        *value = rounded(t, *value - rounded(t, 0.5 * *state));
+    }
+}
+
+/* Sums a rank's own contributions in their order, then the ranks in theirs; averages; optimizes. */
+static void close_step(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *const *unit,
+                       size_t n, double *value, double *state)
+{
+    unsigned ranks = 0, seen = 0;
+    for (size_t i = 0; i < n; i++) {
+        ranks += !(seen >> unit[i]->rank & 1);
+        seen |= 1u << unit[i]->rank;
+    }
+    for (uint64_t e = 0; ranks && e < s->len; e++) {
+        double sum = 0;
+        for (int r = 0; r < SIM_MAX_NODES; r++) {
+            double own = 0;
+            for (size_t i = 0; i < n; i++)
+                if (unit[i]->rank == r && e - unit[i]->first < unit[i]->count)
+                    own = rounded(t, own + unit[i]->grad[e - unit[i]->first]);
+            sum = rounded(t, sum + own);
+        }
+        if (t->spec.average && ranks > 1) sum = rounded(t, sum / ranks);
+        optimize(t, &value[e], &state[e], sum);
+    }
+}
+
+/* ---- explaining a sync version ----------------------------------------------------------------- */
+
+typedef struct guess {
+    sim_unit_t *unit[64];
+    size_t n, optional[MAX_OPTIONAL], noptional;
+    unsigned mask;
+} guess_t;
+
+static int is_fenced(const sim_worker_t *w)
+{
+    return w->sim->node[sim_worker_node(w->sim, w->rank)].fenced;
+}
+
+static int is_certain(const sim_unit_t *u)
+{
+    return u->ok || (u->op && u->op->cop.result.status == PSRT_OK && !is_fenced(u->op->worker));
+}
+
+/* A worker's earlier life cannot contribute to steps from which a later one counts. */
+static int is_possible(const sim_table_t *t, const sim_unit_t *u)
+{
+    return !u->late && (u->life >= t->from_life[u->rank] || u->step < t->from[u->rank]);
+}
+
+static void gather(const sim_table_t *t, const sim_slice_t *s, uint64_t step, guess_t *g)
+{
+    g->n = g->noptional = 0;
+    for (sim_unit_t *u = s->units; u; u = u->next) {
+        if (u->step != step || !is_possible(t, u)) continue;
+        if (g->n == PSRTI_COUNT(g->unit)) return;
+        if (!is_certain(u) && g->noptional < MAX_OPTIONAL) g->optional[g->noptional++] = g->n;
+        g->unit[g->n++] = u;
+    }
+}
+
+static size_t pick(const guess_t *g, unsigned mask, sim_unit_t **out)
+{
+    size_t n = 0, o = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        int optional = o < g->noptional && g->optional[o] == i;
+        if (!optional || mask >> o & 1) out[n++] = g->unit[i];
+        o += (size_t)optional;
+    }
+    return n;
+}
+
+/* Finds contributions that lead from version v to `seen` at version `last`; keeps what they make. */
+static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last,
+                   const double *state, const double *seen)
+{
+    guess_t g;
+    sim_unit_t *chosen[64];
+    double next_state[SLICE];
+    gather(t, s, v, &g);
+    for (unsigned mask = 0; mask < 1u << g.noptional; mask++) {
+        unsigned full = (1u << g.noptional) - 1 - mask; /* most likely: all of them */
+        size_t n = pick(&g, full, chosen);
+        double *next = versions_at(s, v + 1);
+        memcpy(next, versions_at(s, v), sizeof next_state);
+        memcpy(next_state, state, sizeof next_state);
+        close_step(t, s, chosen, n, next, next_state);
+        if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
+                          : explain(sim, t, s, v + 1, last, next_state, seen)) {
+            if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
+            sim->counts.optional_contributions += g.noptional;
+            for (size_t i = 0; i < n; i++)
+                chosen[i]->applied = 1, chosen[i]->version = v + 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* One push more, the only one that makes these values. */
+static int explain_push(sim_table_t *t, sim_slice_t *s, const double *seen)
+{
+    for (sim_unit_t *u = s->units; u; u = u->next) {
+        if (u->applied) continue;
+        double *next = versions_at(s, s->version + 1), state[SLICE];
+        memcpy(next, versions_at(s, s->version), sizeof state);
+        memcpy(state, s->state, sizeof state);
+        for (uint64_t e = 0; e < u->count; e++)
+            optimize(t, &next[u->first + e], &state[u->first + e], u->grad[e]);
+        if (memcmp(next, seen, s->len * sizeof *seen) != 0) continue;
+        memcpy(s->state, state, sizeof state);
+        u->applied = 1;
+        u->version = s->version + 1;
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- looking at slices ------------------------------------------------------------------------- */
+
+static const char *line(const double *v, uint64_t n, char *buf, size_t size)
+{
+    size_t pos = 0;
+    buf[0] = '\0';
+    for (uint64_t i = 0; i < n; i++)
+        psrti_append(buf, size, &pos, "%g ", v[i]);
+    return buf;
+}
+
+static void blame(sim_t *sim, const sim_table_t *t, uint64_t k, const double *seen,
+                  uint64_t version)
+{
+    const sim_slice_t *s = &t->slice[k];
+    char was[200], is[200];
+    sim_fail(sim, "%s slice %llu: nothing explains version %llu: %s, version %llu was %s",
+             t->spec.name, (unsigned long long)k, (unsigned long long)version,
+             line(seen, s->len, is, sizeof is), (unsigned long long)s->version,
+             line(s->values[s->version], s->len, was, sizeof was));
+    for (const sim_unit_t *u = s->units; u; u = u->next)
+        sim_trace(sim, "  worker:%d life %u step %llu [%llu +%llu) %g.. %s%s", u->rank, u->life,
+                  (unsigned long long)u->step, (unsigned long long)u->first,
+                  (unsigned long long)u->count, u->grad[0], is_certain(u) ? "" : "optional ",
+                  u->applied ? "applied"
+                  : u->late  ? "late"
+                             : "");
+}
+
+/* The first values of a rank0 slice are those of one life of worker 0. */
+static void look_for_init(sim_t *sim, const sim_table_t *t, uint64_t k, const double *seen)
+{
+    sim_slice_t *s = (sim_slice_t *)&t->slice[k];
+    double zeros[SLICE] = { 0 };
+    if (memcmp(seen, zeros, s->len * sizeof *seen) == 0) return;
+    double *first = versions_at(s, 0);
+    for (uint32_t life = 1; life <= sim->node[sim_worker_node(sim, 0)].life; life++) {
+        for (uint64_t e = 0; e < s->len; e++)
+            first[e] = init_value(life, k * SLICE + e);
+        if (memcmp(seen, first, s->len * sizeof *seen) != 0) continue;
+        s->ready = 1;
+        return;
+    }
+    blame(sim, t, k, seen, 0);
+}
+
+static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t *shard)
+{
+    sim_slice_t *s = &t->slice[k];
+    const void *values;
+    uint64_t version;
+    double seen[SLICE];
+    if (psrti_shard_peek(shard, t->id, k, &values, &version) != PSRT_OK) {
+        sim_fail(sim, "%s: slice %llu is not at its server", t->spec.name, (unsigned long long)k);
+        return;
+    }
+    for (uint64_t e = 0; e < s->len; e++)
+        seen[e] = get(t, values, e);
+    if (!s->ready) look_for_init(sim, t, k, seen);
+    if (!s->ready) {
+        if (version) blame(sim, t, k, seen, version);
+        return;
+    }
+    int fine = 1;
+    if (version == s->version)
+        fine = memcmp(seen, s->values[version], s->len * sizeof *seen) == 0;
+    else if (version < s->version)
+        fine = 0;
+    else if (t->spec.consistency == PSRTI_SYNC)
+        fine = explain(sim, t, s, s->version, version, s->state, seen);
+    else
+        fine = version == s->version + 1 && explain_push(t, s, seen);
+    if (!fine)
+        blame(sim, t, k, seen, version);
+    else if (version > s->version) {
+        sim_trace(sim, "  %s slice %llu: version %llu", t->spec.name, (unsigned long long)k,
+                  (unsigned long long)version);
+        s->version = version;
+    }
+}
+
+void sim_model_observe(sim_t *sim, const sim_server_t *server)
+{
+    for (int i = 0; i < sim->ntables && !sim->failed; i++)
+        for (uint64_t k = 0; k < sim->table[i].nslices; k++) {
+            const sim_slice_t *s = &sim->table[i].slice[k];
+            if (s->server == server->index && s->life == sim->node[server->index].life)
+                look_at(sim, &sim->table[i], k, server->shard);
+        }
+}
+
+/* ---- ends of operations ------------------------------------------------------------------------ */
+
+/* Version in [low, high] whose values these are, the highest below or equal to `below`; -1: none. */
+static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void *value,
+                          uint64_t first, uint64_t count, uint64_t low)
+{
+    double got[SLICE];
+    for (uint64_t e = 0; e < count; e++)
+        got[e] = get(t, value, e);
+    for (uint64_t v = s->version + 1; v-- > low;)
+        if (memcmp(got, s->values[v] + first, count * sizeof *got) == 0) return (int64_t)v;
+    return -1;
+}
+
+/* All pushes of steps below `want` by workers that live are in `version`; how far is the slowest? */
+static void check_staleness(sim_t *sim, const sim_table_t *t, const sim_slice_t *s,
+                            uint64_t version, uint64_t want)
+{
+    for (const sim_unit_t *u = s->units; u; u = u->next) {
+        if (!u->op && !u->ok) continue;
+        if (u->step < want && is_certain(u) && (!u->applied || u->version > version))
+            sim_fail(sim, "%s: a pull misses step %llu of worker:%d, wanted all below %llu",
+                     t->spec.name, (unsigned long long)u->step, u->rank, (unsigned long long)want);
+    }
+}
+
+/* Did the slowest worker lag by exactly the staleness when this reader went on? */
+static void note_bound(sim_t *sim, const sim_table_t *t, uint64_t want)
+{
+    uint64_t slowest = UINT64_MAX;
+    for (int r = 0; r < sim->nworkers; r++)
+        if (sim->node[sim_worker_node(sim, r)].alive && sim->worker[r].table[t->id - 1])
+            slowest = PSRTI_MIN(slowest, psrti_ctable_next_step(sim->worker[r].table[t->id - 1]));
+    if (want && t->spec.staleness && slowest == want) sim->counts.ssp_at_bound++;
+}
+
+static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowest,
+                        uint64_t *highest)
+{
+    const psrti_transfer_t *x = &op->x[i];
+    const sim_table_t *t = op->table[i];
+    for (uint64_t at = x->offset, end = at + x->count; at < end;) {
+        uint64_t k = at / SLICE, stop = PSRTI_MIN(end, (k + 1) * SLICE);
+        const sim_slice_t *s = &t->slice[k];
+        uint64_t low = op->from_version[i][k];
+        if (t->spec.consistency == PSRTI_SYNC) low = PSRTI_MAX(low, op->want[i]);
+        const char *got =
+            (const char *)x->value + (at - x->offset) * psrt_dtype_size(t->spec.value_dtype);
+        int64_t v = s->ready ? version_of(t, s, got, at % SLICE, stop - at, low) : -1;
+        if (v < 0) {
+            sim_fail(sim,
+                     "worker:%d: %s slice %llu: the value pulled (%g..) is none of versions %llu "
+                     "to %llu",
+                     op->worker->rank, t->spec.name, (unsigned long long)k, get(t, got, 0),
+                     (unsigned long long)low, (unsigned long long)s->version);
+            return;
+        }
+        if (t->spec.consistency == PSRTI_SSP) check_staleness(sim, t, s, (uint64_t)v, op->want[i]);
+        *lowest = PSRTI_MIN(*lowest, (uint64_t)v);
+        *highest = PSRTI_MAX(*highest, (uint64_t)v);
+        at = stop;
+    }
+    if (t->spec.consistency == PSRTI_SSP) note_bound(sim, t, op->want[i]);
+}
+
+static void settle_units(sim_t *sim, const sim_op_t *op)
+{
+    psrt_status_t status = op->cop.result.status;
+    for (size_t i = 0; i < op->count; i++)
+        for (uint64_t k = 0; k < op->table[i]->nslices; k++)
+            for (sim_unit_t *u = op->table[i]->slice[k].units; u; u = u->next) {
+                if (u->op != op) continue;
+                u->op = NULL;
+                u->ok = status == PSRT_OK;
+                if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
+                    sim_fail(sim, "worker:%d: %s: an op ended, its push was not applied", u->rank,
+                             op->table[i]->spec.name);
+            }
+}
+
+void sim_model_ended(sim_t *sim, sim_op_t *op)
+{
+    const psrt_result_t *r = &op->cop.result;
+    uint64_t lowest = UINT64_MAX, highest = 0;
+    int lost = 0;
+    for (size_t i = 0; i < op->count; i++) {
+        lost |= op->table[i]->lost;
+        if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
+    }
+    if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
+    if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;
+    if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost) &&
+        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)))
+        sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
+                 psrt_status_name(r->status), op->cop.text);
+    if (r->status == PSRT_OK && r->late != op->late)
+        sim_fail(sim, "worker:%d: %s step %llu is %slate", op->worker->rank,
+                 op->table[0]->spec.name, (unsigned long long)op->step[0], r->late ? "" : "not ");
+    if (r->status == PSRT_OK && lowest != UINT64_MAX && r->version > lowest && highest == lowest)
+        sim_fail(sim, "worker:%d: %s: version %llu was said, %llu was returned", op->worker->rank,
+                 op->table[0]->spec.name, (unsigned long long)r->version,
+                 (unsigned long long)lowest);
+    settle_units(sim, op);
+}
+
+void sim_model_killed(sim_t *sim, const sim_op_t *op)
+{
+    (void)sim;
+    for (size_t i = 0; i < op->count; i++)
+        for (uint64_t k = 0; k < op->table[i]->nslices; k++)
+            for (sim_unit_t *u = op->table[i]->slice[k].units; u; u = u->next)
+                if (u->op == op) u->op = NULL;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int living)
+{
+    const sim_slice_t *s = &t->slice[k];
+    int sync = t->spec.consistency == PSRTI_SYNC;
+    if (s->life != sim->node[s->server].life) return;
+    if (sync && living && !t->lost && s->version < sim->steps)
+        sim_fail(sim, "%s slice %llu ends at version %llu of %llu", t->spec.name,
+                 (unsigned long long)k, (unsigned long long)s->version,
+                 (unsigned long long)sim->steps);
+    for (const sim_unit_t *u = s->units; u; u = u->next)
+        if (u->ok && !u->late && !u->applied && (!sync || u->step < s->version))
+            sim_fail(sim, "%s slice %llu: step %llu of worker:%d was accepted and is not in",
+                     t->spec.name, (unsigned long long)k, (unsigned long long)u->step, u->rank);
+}
+
+void sim_model_finish(sim_t *sim)
+{
+    int living = 0;
+    for (int r = 0; r < sim->nworkers; r++)
+        living |= sim->node[sim_worker_node(sim, r)].alive;
+    for (int i = 0; i < sim->ntables; i++)
+        for (uint64_t k = 0; k < sim->table[i].nslices && sim->table[i].declared; k++)
+            finish_slice(sim, &sim->table[i], k, living);
+}

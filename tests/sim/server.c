@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process of a server: a shard with the simulated network around it. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+static psrt_status_t env_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
+                              uint64_t len, psrt_tx_t *tx)
+{
+    (void)arg;
+    return sim_send(link, 1, hdr, data, len, tx);
+}
+
+static psrt_status_t env_map(void *arg, psrt_msg_t *msg, const void **data_p)
+{
+    return sim_map(((sim_server_t *)arg)->sim, msg, data_p);
+}
+
+static void *env_alloc(void *arg, uint64_t bytes)
+{
+    (void)arg;
+    return calloc(1, bytes); /* so that a slice without first values can be told */
+}
+
+static void env_free(void *arg, void *ptr)
+{
+    (void)arg;
+    free(ptr);
+}
+
+void sim_server_start(sim_t *sim, int index)
+{
+    sim_node_t *n = &sim->node[index];
+    n->life++;
+    n->alive = 1;
+    n->stopped_until = 0;
+    n->incarnation = sim_incarnation(sim);
+    sim_control_started(sim, index);
+}
+
+/* With no link left nothing is pinned: one block a slice. */
+static void check_blocks(const sim_server_t *s, const psrti_shard_counts_t *counts)
+{
+    sim_t *sim = s->sim;
+    uint64_t slices = 0;
+    for (int t = 0; t < sim->ntables; t++)
+        for (uint64_t i = 0; i < sim->table[t].nslices; i++) {
+            const sim_slice_t *slice = &sim->table[t].slice[i];
+            slices += slice->server == s->index && slice->life == sim->node[s->index].life;
+        }
+    if (counts->blocks != slices)
+        sim_fail(sim, "server:%d has %llu blocks for %llu slices", s->index,
+                 (unsigned long long)counts->blocks, (unsigned long long)slices);
+}
+
+void sim_server_kill(sim_t *sim, int index)
+{
+    sim_server_t *s = &sim->server[index];
+    sim_cut_node(sim, index);
+    if (s->shard) {
+        psrti_shard_counts_t c;
+        psrti_shard_counts(s->shard, &c);
+        sim->counts.moved += c.moved;
+        sim->counts.late += c.late;
+        sim->counts.window_duplicates += c.duplicates;
+        sim->counts.parked += c.parked;
+        sim->counts.sync_steps += c.steps;
+        sim->counts.applied += c.applied;
+        check_blocks(s, &c);
+        psrti_shard_destroy(s->shard);
+        s->shard = NULL;
+    }
+    sim->node[index].alive = 0;
+    sim->node[index].life++;
+    sim_control_died(sim, index);
+}
+
+void sim_server_view(sim_server_t *s, psrti_view_t *view, int joiner, size_t count,
+                     const uint32_t *table, const uint64_t *from)
+{
+    if (!s->shard) {
+        const psrti_kernels_t *kernels;
+        psrti_shard_env_t env = { s, env_send, env_map, env_alloc, env_free };
+        psrti_kernels_select(NULL, &kernels);
+        psrti_shard_create((uint32_t)s->index, kernels, &env, &s->shard);
+    }
+    psrti_shard_view(s->shard, view, joiner < 0 ? 0 : (uint32_t)joiner, count, table,
+                     joiner < 0 ? NULL : from);
+}
+
+void sim_server_hold(sim_server_t *s, sim_table_t *t)
+{
+    psrt_status_t rc = psrti_shard_hold(s->shard, t->id, &t->spec);
+    if (rc)
+        sim_fail(s->sim, "server:%d cannot hold %s: %s", s->index, t->spec.name, psrt_last_error());
+    for (uint64_t i = 0; i < t->nslices; i++)
+        if (t->slice[i].server == s->index) t->slice[i].life = s->sim->node[s->index].life;
+    sim_control_held(s->sim, s->index, t);
+}
+
+psrti_peer_t *sim_server_link_up(sim_server_t *s, sim_link_t *link, int worker,
+                                 uint64_t incarnation)
+{
+    return psrti_shard_link_up(s->shard, link, PSRTI_TASK(PSRTI_WORKER, worker), incarnation);
+}
+
+void sim_server_after(sim_server_t *s)
+{
+    if (s->shard) sim_model_observe(s->sim, s);
+}

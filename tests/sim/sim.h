@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A deterministic simulator of one job: the real cores of servers and workers under one seeded
+ * scheduler with a virtual clock.
+ *
+ *   engine.c   events, random numbers, failing, trace
+ *   net.c      links that carry encoded frames and payloads, and what goes wrong with them
+ *   server.c   processes of servers around a shard
+ *   worker.c   processes of workers around a client, and the programs that they run
+ *   control.c  membership: views, terms, incarnations, declared tables (in place of the coordinator)
+ *   model.c    what the values must be, in plain arithmetic; checked after every event
+ *   run.c      one seed from start to end
+ *
+ * A node is a process: servers are 0..S-1, workers S..S+W-1. Its events carry the number of its life
+ * and are dropped when it was killed meanwhile, put off while it is stopped. */
+#ifndef PSRT_TESTS_SIM_H
+#define PSRT_TESTS_SIM_H
+
+#include <stdio.h>
+
+#include "base/util.h"
+#include "runtime/server/shard.h"
+#include "runtime/worker/client.h"
+#include "transport/frame.h"
+
+#define SIM_MAX_NODES 4 /* of a kind */
+#define SIM_MAX_TABLES 24
+#define SIM_MAX_SLICES 8
+#define SIM_MAX_TRANSFERS 6
+#define SIM_VSHARDS 8
+#define SIM_NOBODY (-1)
+#define US 1000ull
+#define MS (1000 * US)
+
+typedef struct sim sim_t;
+typedef struct sim_link sim_link_t;
+typedef struct sim_worker sim_worker_t;
+typedef struct sim_server sim_server_t;
+typedef struct sim_table sim_table_t;
+typedef struct sim_op sim_op_t;
+typedef struct sim_unit sim_unit_t;
+
+/* What happened, over many seeds. Every one must have happened. */
+#define SIM_COUNTS(X)                                                                              \
+    X(events)                                                                                      \
+    X(messages)                                                                                    \
+    X(dropped)                                                                                     \
+    X(duplicates)                                                                                  \
+    X(reorderings)                                                                                 \
+    X(cuts)                                                                                        \
+    X(withdrawn)                                                                                   \
+    X(backpressure)                                                                                \
+    X(stops)                                                                                       \
+    X(server_restarts)                                                                             \
+    X(worker_restarts)                                                                             \
+    X(joins)                                                                                       \
+    X(fenced)                                                                                      \
+    X(moved)                                                                                       \
+    X(late)                                                                                        \
+    X(window_duplicates)                                                                           \
+    X(retries)                                                                                     \
+    X(parked)                                                                                      \
+    X(shard_lost)                                                                                  \
+    X(ops)                                                                                         \
+    X(sync_steps)                                                                                  \
+    X(applied)                                                                                     \
+    X(pinned_reads)                                                                                \
+    X(ssp_at_bound)                                                                                \
+    X(optional_contributions)
+typedef struct sim_counts {
+#define SIM_COUNT_FIELD(name) uint64_t name;
+    SIM_COUNTS(SIM_COUNT_FIELD)
+#undef SIM_COUNT_FIELD
+} sim_counts_t;
+
+/* Per cent, or pieces, drawn from the seed. */
+typedef struct sim_faults {
+    unsigned drop, duplicate, reorder, cut, withdraw, again, pend;
+    unsigned window; /* messages in flight in one direction */
+    uint64_t latency;
+    uint64_t until; /* no fault begins later */
+} sim_faults_t;
+
+typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
+
+typedef struct sim_node {
+    uint32_t life;     /* grows with every start and kill */
+    int alive, fenced; /* fenced: declared dead while it lives */
+    uint64_t stopped_until, control_last, incarnation;
+} sim_node_t;
+
+struct sim_server {
+    int index;
+    psrti_shard_t *shard; /* from its first view on */
+    sim_t *sim;
+    uint64_t blocks_seen;
+};
+
+struct sim_worker {
+    int rank;
+    psrti_client_t *client;
+    sim_t *sim;
+    sim_link_t *link[SIM_MAX_NODES];
+    psrti_ctable_t *table[SIM_MAX_TABLES];
+    int gone[SIM_MAX_TABLES];       /* an op on it ended with SHARD_LOST */
+    uint64_t known[SIM_MAX_TABLES]; /* version that all slices had when last pulled whole */
+    psrti_view_t *view;
+    uint64_t timer;
+    unsigned running, appetite; /* ops in flight now, at most */
+};
+
+/* One message's worth of a push, as the model knows it. */
+struct sim_unit {
+    sim_unit_t *next;   /* of the slice, in the order of submission */
+    const sim_op_t *op; /* NULL: its worker was killed before it ended */
+    int rank, ok, late, failed, applied;
+    uint32_t life;
+    uint64_t step, version; /* version: the first that contains it */
+    uint64_t first, count;  /* in the slice */
+    double *grad;
+};
+
+typedef struct sim_slice {
+    int server;
+    uint32_t life; /* of the server that holds it; 0: not held yet */
+    int ready;
+    uint64_t len, version;
+    double *state;   /* momentum                                         */
+    double **values; /* by version                                       */
+    uint64_t capacity;
+    sim_unit_t *units, *last_unit;
+} sim_slice_t;
+
+struct sim_table {
+    uint32_t id; /* index + 1 */
+    psrti_table_spec_t spec;
+    int rank0, exact; /* values that sum exactly in any order */
+    enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM } optimizer;
+    uint32_t held[SIM_MAX_NODES]; /* life of the server that said so */
+    int declared, lost, told_lost, replaced;
+    uint64_t from[SIM_MAX_NODES]; /* first step of the worker's life that joined late */
+    uint32_t from_life[SIM_MAX_NODES];
+    uint64_t nslices, pushes;
+    sim_slice_t slice[SIM_MAX_SLICES];
+};
+
+struct sim_op {
+    psrti_cop_t cop;
+    sim_op_t *next;
+    sim_worker_t *worker;
+    size_t count;
+    psrti_transfer_t x[SIM_MAX_TRANSFERS];
+    sim_table_t *table[SIM_MAX_TRANSFERS];
+    uint64_t from_version[SIM_MAX_TRANSFERS][SIM_MAX_SLICES]; /* published when it was submitted */
+    uint64_t step[SIM_MAX_TRANSFERS], want[SIM_MAX_TRANSFERS];
+    int late;
+};
+
+struct sim {
+    uint64_t seed, random, now;
+    int trace, failed;
+    int worker_kills; /* the membership may change */
+    char text[512];
+    struct sim_queue *queue;
+    sim_faults_t faults;
+    sim_counts_t counts;
+    int nservers, nworkers, ntables;
+    uint64_t steps; /* of every worker on every table */
+    sim_node_t node[2 * SIM_MAX_NODES];
+    sim_server_t server[SIM_MAX_NODES];
+    sim_worker_t worker[SIM_MAX_NODES];
+    sim_table_t table[SIM_MAX_TABLES];
+    struct sim_control *control;
+    struct sim_net *net;
+    sim_op_t *ops; /* in flight */
+};
+
+/* ---- engine.c */
+uint64_t sim_random(sim_t *sim, uint64_t below); /* 0 when below is 0 */
+int sim_chance(sim_t *sim, unsigned percent);
+void sim_schedule(sim_t *sim, uint64_t at, int node, sim_event_fn fn, void *obj, uint64_t arg);
+int sim_next(sim_t *sim); /* runs one event; 0: none is left */
+void sim_queue_free(sim_t *sim);
+void sim_fail(sim_t *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sim_trace(sim_t *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *sim_node_name(const sim_t *sim, int node, char buf[32]);
+
+/* ---- net.c */
+void sim_net_open(sim_t *sim);
+void sim_net_close(sim_t *sim);
+void sim_dial(sim_worker_t *worker, int server);
+psrt_status_t sim_send(sim_link_t *link, int from_server, psrt_hdr_t *hdr, const void *data,
+                       uint64_t len, psrt_tx_t *tx);
+/* For env.map and env.verify of the receiver. */
+psrt_status_t sim_map(sim_t *sim, psrt_msg_t *msg, const void **data_p);
+psrt_status_t sim_verify(sim_t *sim, const psrt_msg_t *msg);
+void sim_link_drop(sim_link_t *link); /* the worker closes it; it is told nothing */
+void sim_cut_some_link(sim_t *sim);
+/* All links of a process that is killed. */
+void sim_cut_node(sim_t *sim, int node);
+int sim_link_server(const sim_link_t *link);
+
+/* ---- server.c */
+void sim_server_start(sim_t *sim, int index);
+void sim_server_kill(sim_t *sim, int index);
+void sim_server_view(sim_server_t *server, psrti_view_t *view, int joiner, size_t count,
+                     const uint32_t *table, const uint64_t *from);
+void sim_server_hold(sim_server_t *server, sim_table_t *table);
+psrti_peer_t *sim_server_link_up(sim_server_t *server, sim_link_t *link, int worker,
+                                 uint64_t incarnation);
+void sim_server_after(sim_server_t *server); /* every event at a server ends with it */
+
+/* ---- worker.c */
+void sim_worker_start(sim_t *sim, int rank);
+void sim_worker_kill(sim_t *sim, int rank);
+void sim_worker_view(sim_worker_t *worker, psrti_view_t *view);
+void sim_worker_table(sim_worker_t *worker, sim_table_t *table, uint64_t first_step);
+void sim_worker_link_up(sim_worker_t *worker, int server);
+/* The link is gone, what it had pending was given up. */
+void sim_worker_link_lost(sim_worker_t *worker, sim_link_t *link);
+void sim_worker_after(sim_worker_t *worker); /* every event at a worker ends with it */
+int sim_worker_is_done(const sim_worker_t *worker);
+
+/* ---- control.c */
+void sim_control_open(sim_t *sim);
+void sim_control_close(sim_t *sim);
+void sim_control_started(sim_t *sim, int node); /* a new process wants in */
+void sim_control_died(sim_t *sim, int node);
+void sim_control_fence(sim_t *sim, int node); /* a worker: as when its lease expired */
+void sim_control_held(sim_t *sim, int server, sim_table_t *table);
+int sim_control_is_quiet(const sim_t *sim);
+uint64_t sim_incarnation(sim_t *sim);
+
+/* ---- model.c */
+sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
+void sim_tables_free(sim_t *sim);
+void sim_fill_grad(sim_table_t *table, void *grad, uint64_t count);
+void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
+void sim_model_submit(sim_t *sim, sim_op_t *op);
+/* Fills in steps when the op was submitted, checks what it returned when it ended. */
+void sim_model_ended(sim_t *sim, sim_op_t *op);
+void sim_model_killed(sim_t *sim, const sim_op_t *op);
+void sim_model_observe(sim_t *sim, const sim_server_t *server);
+void sim_model_finish(sim_t *sim);
+
+/* ---- run.c */
+/* Runs a seed, adds to counts. 0: an invariant broke, the text says which. */
+int sim_run(uint64_t seed, int trace, sim_counts_t *counts, char *text, size_t size);
+
+static inline int sim_worker_node(const sim_t *sim, int rank) { return sim->nservers + rank; }
+
+#endif

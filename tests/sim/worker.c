@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process of a worker: a client with the simulated network around it, and its program, which pushes
+ * `steps` steps of every table in some way, pulls, and now and then repeats a step that is closed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+/* ---- the client's surroundings ----------------------------------------------------------------- */
+
+static psrt_status_t env_send(void *arg, uint32_t owner, psrt_hdr_t *hdr, const void *data,
+                              uint64_t len, psrt_tx_t *tx)
+{
+    sim_worker_t *w = arg;
+    return w->link[owner] ? sim_send(w->link[owner], 0, hdr, data, len, tx) : PSRT_ERR_AGAIN;
+}
+
+static psrt_status_t env_map(void *arg, uint32_t owner, psrt_msg_t *msg, const void **data_p)
+{
+    (void)owner;
+    return sim_map(((sim_worker_t *)arg)->sim, msg, data_p);
+}
+
+static psrt_status_t env_verify(void *arg, uint32_t owner, const psrt_msg_t *msg)
+{
+    (void)owner;
+    return sim_verify(((sim_worker_t *)arg)->sim, msg);
+}
+
+static void env_used(void *arg, uint32_t table) { (void)arg, (void)table; }
+
+static void redial(sim_t *sim, void *obj, uint64_t owner)
+{
+    sim_worker_t *w = obj;
+    (void)sim;
+    if (w->view->owners[owner].alive && !w->link[owner]) sim_dial(w, (int)owner);
+}
+
+static void redial_later(sim_worker_t *w, int owner)
+{
+    sim_t *sim = w->sim;
+    sim_schedule(sim, sim->now + 2 * MS + sim_random(sim, 30 * MS), sim_worker_node(sim, w->rank),
+                 redial, w, (uint64_t)owner);
+}
+
+void sim_worker_link_up(sim_worker_t *w, int server)
+{
+    psrti_client_link_up(w->client, (uint32_t)server);
+}
+
+void sim_worker_link_lost(sim_worker_t *w, sim_link_t *link)
+{
+    int server = sim_link_server(link);
+    if (w->link[server] != link) return;
+    w->link[server] = NULL;
+    psrti_client_link_lost(w->client, (uint32_t)server);
+    redial_later(w, server);
+}
+
+void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
+{
+    psrti_view_t *old = w->view;
+    if (old && view->number <= old->number) return;
+    w->view = psrti_view_ref(view);
+    psrti_client_view(w->client, view);
+    for (uint32_t i = 0; i < view->nowners; i++) {
+        int other = old && old->owners[i].incarnation != view->owners[i].incarnation;
+        if (w->link[i] && (!view->owners[i].alive || other)) {
+            sim_link_t *l = w->link[i];
+            w->link[i] = NULL;
+            sim_link_drop(l);
+            psrti_client_link_lost(w->client, i);
+        }
+        if (view->owners[i].alive && !w->link[i]) sim_dial(w, (int)i);
+    }
+    psrti_view_unref(old);
+}
+
+/* ---- operations -------------------------------------------------------------------------------- */
+
+static sim_op_t *op_new(sim_worker_t *w)
+{
+    sim_op_t *op = calloc(1, sizeof *op);
+    op->worker = w;
+    return op;
+}
+
+enum { PUSH = 1, PULL = 2, MORE = 4, INIT = 8 };
+
+static psrti_transfer_t *op_add(sim_op_t *op, sim_table_t *t, int kind, uint64_t offset,
+                                uint64_t count)
+{
+    sim_t *sim = op->worker->sim;
+    psrti_transfer_t *x = &op->x[op->count];
+    size_t elem = psrt_dtype_size(t->spec.value_dtype);
+    op->table[op->count++] = t;
+    x->table = op->worker->table[t->id - 1];
+    x->offset = offset;
+    x->count = count;
+    x->step = PSRT_STEP_NEXT;
+    x->priority = (int)sim_random(sim, 256) - 128;
+    x->more = (kind & MORE) != 0;
+    x->init = (kind & INIT) != 0;
+    if (kind & (PUSH | INIT)) x->grad = malloc(count * elem);
+    if (kind & PULL) memset(x->value = malloc(count * elem), 0x77, count * elem);
+    if (kind & PUSH) sim_fill_grad(t, (void *)x->grad, count);
+    return x;
+}
+
+/* What a user does with the memory of an op that ended. */
+static void op_free(sim_op_t *op)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        size_t bytes = op->x[i].count * psrt_dtype_size(op->table[i]->spec.value_dtype);
+        if (op->x[i].grad) memset((void *)op->x[i].grad, 0xee, bytes);
+        free((void *)op->x[i].grad);
+        free(op->x[i].value);
+    }
+    free(op->cop.text);
+    free(op);
+}
+
+static void op_submit(sim_op_t *op)
+{
+    sim_worker_t *w = op->worker;
+    sim_t *sim = w->sim;
+    op->next = sim->ops;
+    sim->ops = op;
+    w->running++;
+    sim->counts.ops++;
+    sim_model_submit(sim, op);
+    for (size_t i = 0; i < op->count; i++)
+        sim_trace(sim, "worker:%d op %p: %s%s%s %s [%llu +%llu) step %llu", w->rank, (void *)op,
+                  op->x[i].init   ? "init"
+                  : op->x[i].grad ? "push"
+                                  : "",
+                  op->x[i].value ? "pull" : "", op->x[i].more ? " more" : "",
+                  op->table[i]->spec.name, (unsigned long long)op->x[i].offset,
+                  (unsigned long long)op->x[i].count, (unsigned long long)op->step[i]);
+    psrti_client_submit(w->client, &op->cop, op->x, op->count);
+}
+
+static void unlist(sim_op_t *op)
+{
+    sim_op_t **at = &op->worker->sim->ops;
+    while (*at != op)
+        at = &(*at)->next;
+    *at = op->next;
+}
+
+static void learn(sim_worker_t *w, const sim_op_t *op)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        const sim_table_t *t = op->table[i];
+        if (op->cop.result.status == PSRT_ERR_SHARD_LOST && t->lost) w->gone[t->id - 1] = 1;
+        if (op->cop.result.status == PSRT_OK && op->count == 1 && op->x[i].value &&
+            op->x[i].count == t->spec.elements && t->spec.consistency == PSRTI_SYNC)
+            w->known[t->id - 1] = PSRTI_MAX(w->known[t->id - 1], op->cop.result.version);
+    }
+}
+
+static int reap(sim_worker_t *w)
+{
+    int n = 0;
+    psrti_cop_t *cop;
+    while ((cop = psrti_client_completed(w->client))) {
+        sim_op_t *op = PSRTI_CONTAINER_OF(cop, sim_op_t, cop);
+        sim_trace(w->sim, "worker:%d op %p ended: %s version %lld%s %s", w->rank, (void *)op,
+                  psrt_status_name(cop->result.status), (long long)cop->result.version,
+                  cop->result.late ? " late" : "", cop->text ? cop->text : "");
+        unlist(op);
+        w->running--;
+        sim_model_ended(w->sim, op);
+        learn(w, op);
+        op_free(op);
+        n++;
+    }
+    return n;
+}
+
+static void on_timer(sim_t *sim, void *obj, uint64_t at)
+{
+    sim_worker_t *w = obj;
+    (void)sim;
+    if (w->timer != at) return;
+    w->timer = UINT64_MAX;
+    sim_worker_after(w);
+}
+
+void sim_worker_after(sim_worker_t *w)
+{
+    sim_t *sim = w->sim;
+    uint64_t next = psrti_client_progress(w->client, sim->now);
+    if (reap(w)) next = psrti_client_progress(w->client, sim->now);
+    next = PSRTI_MAX(next, sim->now + 1);
+    if (next >= w->timer) return;
+    w->timer = next;
+    sim_schedule(sim, next, sim_worker_node(sim, w->rank), on_timer, w, next);
+}
+
+/* ---- the program ------------------------------------------------------------------------------- */
+
+static int is_usable(const sim_worker_t *w, int t) { return w->table[t] && !w->gone[t]; }
+
+static int wants_steps(const sim_worker_t *w, int t)
+{
+    return is_usable(w, t) && psrti_ctable_next_step(w->table[t]) < w->sim->steps;
+}
+
+int sim_worker_is_done(const sim_worker_t *w)
+{
+    const sim_t *sim = w->sim;
+    if (!sim->node[sim_worker_node(sim, w->rank)].alive) return 1;
+    for (int t = 0; t < sim->ntables; t++) {
+        if (sim->table[t].declared && !sim->table[t].lost && !w->table[t]) return 0;
+        if (!sim->table[t].lost && wants_steps(w, t)) return 0;
+    }
+    return !w->running && w->client && psrti_client_outstanding(w->client) == 0;
+}
+
+static sim_table_t *some_table(sim_worker_t *w, int (*fits)(const sim_worker_t *w, int t))
+{
+    int n = 0, fit[SIM_MAX_TABLES];
+    for (int t = 0; t < w->sim->ntables; t++)
+        if (fits(w, t)) fit[n++] = t;
+    return n ? &w->sim->table[fit[sim_random(w->sim, (uint64_t)n)]] : NULL;
+}
+
+/* A late joiner may start above the last step of the program, which nobody will reach. */
+static int may_pull(const sim_worker_t *w, int t)
+{
+    return is_usable(w, t) && psrti_ctable_next_step(w->table[t]) <= w->sim->steps;
+}
+
+static int knows_closed_steps(const sim_worker_t *w, int t)
+{
+    return is_usable(w, t) && w->known[t] > 0;
+}
+
+static void do_whole(sim_worker_t *w)
+{
+    sim_table_t *t = some_table(w, wants_steps);
+    if (!t) return;
+    sim_op_t *op = op_new(w);
+    op_add(op, t, PUSH | (sim_chance(w->sim, 50) ? PULL : 0), 0, t->spec.elements);
+    op_submit(op);
+}
+
+static void do_many(sim_worker_t *w)
+{
+    sim_op_t *op = op_new(w);
+    for (int t = 0; t < w->sim->ntables && op->count < SIM_MAX_TRANSFERS; t++)
+        if (wants_steps(w, t) && sim_chance(w->sim, 80))
+            op_add(op, &w->sim->table[t], PUSH | (sim_chance(w->sim, 50) ? PULL : 0), 0,
+                   w->sim->table[t].spec.elements);
+    if (op->count)
+        op_submit(op);
+    else
+        op_free(op);
+}
+
+/* Up to three ranges, which do not overlap where the order of adding would show, with one op or
+ * several. */
+static void do_ranges(sim_worker_t *w)
+{
+    sim_t *sim = w->sim;
+    sim_table_t *t = some_table(w, wants_steps);
+    if (!t) return;
+    sim_op_t *op = op_new(w);
+    uint64_t n = 1 + sim_random(sim, 3), at = 0;
+    for (uint64_t i = 0; i < n && at < t->spec.elements; i++) {
+        uint64_t first = at + sim_random(sim, t->spec.elements - at);
+        uint64_t count = 1 + sim_random(sim, t->spec.elements - first);
+        int last = i == n - 1 || first + count == t->spec.elements;
+        op_add(op, t, PUSH | (last ? 0 : MORE) | (sim_chance(sim, 20) ? PULL : 0), first, count);
+        if (last) break;
+        if (t->exact && sim_chance(sim, 40))
+            at = 0;
+        else
+            at = first + count;
+        if (!sim_chance(sim, 50)) continue;
+        op_submit(op);
+        op = op_new(w);
+    }
+    op_submit(op);
+}
+
+static void do_pull(sim_worker_t *w)
+{
+    sim_t *sim = w->sim;
+    sim_table_t *t = some_table(w, may_pull);
+    if (!t) return;
+    sim_op_t *op = op_new(w);
+    uint64_t first = 0, count = t->spec.elements;
+    if (sim_chance(sim, 40)) {
+        first = sim_random(sim, count);
+        count = 1 + sim_random(sim, count - first);
+    }
+    psrti_transfer_t *x = op_add(op, t, PULL, first, count);
+    if (w->known[t->id - 1] && sim_chance(sim, 30)) x->step = sim_random(sim, w->known[t->id - 1]);
+    op_submit(op);
+}
+
+static void do_late(sim_worker_t *w)
+{
+    sim_t *sim = w->sim;
+    sim_table_t *t = some_table(w, knows_closed_steps);
+    if (!t) return;
+    sim_op_t *op = op_new(w);
+    psrti_transfer_t *x =
+        op_add(op, t, PUSH | (sim_chance(sim, 50) ? PULL : 0), 0, t->spec.elements);
+    x->step = sim_random(sim, w->known[t->id - 1]);
+    op->late = 1;
+    op_submit(op);
+}
+
+/* A worker that waits goes on pushing now and then, else two that wait for each other's steps on two
+ * tables would wait for ever, and rightly so. */
+static void think(sim_t *sim, void *obj, uint64_t arg)
+{
+    sim_worker_t *w = obj;
+    uint64_t what = sim_random(sim, 100);
+    if (w->running < w->appetite || what < 5) {
+        if (what < 40)
+            do_whole(w);
+        else if (what < 53)
+            do_many(w);
+        else if (what < 70)
+            do_ranges(w);
+        else if (what < 76)
+            do_late(w);
+        else
+            do_pull(w);
+        sim_worker_after(w);
+    }
+    uint64_t pause = sim_worker_is_done(w) ? 50 * MS : 4 * MS; /* another table may come */
+    sim_schedule(sim, sim->now + sim_random(sim, pause), sim_worker_node(sim, w->rank), think, w,
+                 arg);
+}
+
+void sim_worker_table(sim_worker_t *w, sim_table_t *t, uint64_t first_step)
+{
+    sim_t *sim = w->sim;
+    if (w->table[t->id - 1]) return;
+    psrti_client_table(w->client, t->id, &t->spec, first_step, &w->table[t->id - 1]);
+    if (!t->rank0 || w->rank != 0) return;
+    sim_op_t *op = op_new(w);
+    psrti_transfer_t *x = op_add(op, t, INIT, 0, t->spec.elements);
+    sim_init_values(t, sim->node[sim_worker_node(sim, 0)].life, (void *)x->grad);
+    op_submit(op);
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+void sim_worker_start(sim_t *sim, int rank)
+{
+    int node = sim_worker_node(sim, rank);
+    sim_worker_t *w = &sim->worker[rank];
+    sim_node_t *n = &sim->node[node];
+    memset(w, 0, sizeof *w);
+    w->sim = sim;
+    w->rank = rank;
+    w->timer = UINT64_MAX;
+    w->appetite = 1 + (unsigned)sim_random(sim, 5);
+    n->life++;
+    n->alive = 1;
+    n->fenced = 0;
+    n->stopped_until = 0;
+    n->incarnation = sim_incarnation(sim);
+    const psrti_kernels_t *kernels;
+    psrti_client_env_t env = { w, env_send, env_map, env_verify, env_used };
+    psrti_kernels_select(NULL, &kernels);
+    psrti_client_create((uint32_t)rank, 20 * MS, kernels, &env, &w->client);
+    sim_schedule(sim, sim->now + sim_random(sim, 10 * MS), node, think, w, 0);
+    sim_control_started(sim, node);
+}
+
+void sim_worker_kill(sim_t *sim, int rank)
+{
+    sim_worker_t *w = &sim->worker[rank];
+    sim_node_t *n = &sim->node[sim_worker_node(sim, rank)];
+    psrti_client_counts_t c;
+    sim_cut_node(sim, sim_worker_node(sim, rank));
+    psrti_client_counts(w->client, &c);
+    sim->counts.retries += c.retries;
+    psrti_client_destroy(w->client);
+    w->client = NULL;
+    psrti_view_unref(w->view);
+    w->view = NULL;
+    for (sim_op_t *op = sim->ops, *next; op; op = next) {
+        next = op->next;
+        if (op->worker != w) continue;
+        sim_model_killed(sim, op);
+        unlist(op);
+        op_free(op);
+    }
+    n->alive = 0;
+    n->life++;
+    sim_control_died(sim, sim_worker_node(sim, rank));
+}
