@@ -13,7 +13,16 @@
 #define OPTIMIZERS(X)                                                                              \
     X(sgd)                                                                                         \
     X(momentum)                                                                                    \
-    X(adam)
+    X(nesterov)                                                                                    \
+    X(adagrad)                                                                                     \
+    X(adadelta)                                                                                    \
+    X(rmsprop)                                                                                     \
+    X(adam)                                                                                        \
+    X(adamw)                                                                                       \
+    X(adamax)                                                                                      \
+    X(nadam)                                                                                       \
+    X(ftrl)                                                                                        \
+    X(lion)
 
 #define DECLARE(name) extern const psrt_optimizer_ops_t psrti_optimizer_##name;
 OPTIMIZERS(DECLARE)

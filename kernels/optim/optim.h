@@ -61,13 +61,34 @@
 #define PSRTI_CLIPPED(i) PSRTI_CLAMP(g[i], clip)
 
 /* The same with the L2 penalty. Without weight decay the value is left out, as in PyTorch, so that
- * an infinite value does not become NaN. The compiler takes the condition out of the loop. */
-#define PSRTI_DECAYED(i, wd) ((wd) != 0 ? PSRTI_CLIPPED(i) + (wd)*in[i] : PSRTI_CLIPPED(i))
+ * an infinite value does not become NaN. */
+#define PSRTI_DECAYED(i, wd)                                                                       \
+    _Generic(*g, float : decayed_f32, double : decayed_f64)(PSRTI_CLIPPED(i), in[i], wd)
 
-/* Selections, written so that a NaN of x is the result: also what minps and maxps compute. */
-#define PSRTI_CLAMP(x, bound) ((x) > (bound) ? (bound) : (x) < -(bound) ? -(bound) : (x))
-#define PSRTI_SIGN(x) ((x) > 0 ? 1 : (x) < 0 ? -1 : (x))
+/* Selections, for float and double. A NaN of x is the result. Every operand is computed before it
+ * is selected: what is computed on a condition stays a branch, which no vectoriser takes. */
+#define PSRTI_CLAMP(x, bound) _Generic((x), float : clamp_f32, double : clamp_f64)(x, bound)
+#define PSRTI_SIGN(x) _Generic((x), float : sign_f32, double : sign_f64)(x)
 #define PSRTI_ABS(x) _Generic((x), float : fabsf, double : fabs)(x)
+
+#define PSRTI_DEFINE_SELECTIONS(SUFFIX, T)                                                         \
+    static inline T clamp_##SUFFIX(T x, T bound)                                                   \
+    {                                                                                              \
+        const T above = x < -bound ? -bound : x;                                                   \
+        return above > bound ? bound : above;                                                      \
+    }                                                                                              \
+    static inline T decayed_##SUFFIX(T gradient, T value, T wd)                                    \
+    {                                                                                              \
+        const T sum = gradient + wd * value;                                                       \
+        return wd != 0 ? sum : gradient;                                                           \
+    }                                                                                              \
+    static inline T sign_##SUFFIX(T x)                                                             \
+    {                                                                                              \
+        const T positive = x > 0 ? 1 : x;                                                          \
+        return x < 0 ? -1 : positive;                                                              \
+    }
+PSRTI_DEFINE_SELECTIONS(f32, float)
+PSRTI_DEFINE_SELECTIONS(f64, double)
 
 /* base^n by squaring. pow would do, but libm picks its code by processor, and servers of a job
  * shall agree to the bit. */

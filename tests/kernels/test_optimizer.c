@@ -126,18 +126,124 @@ Test(optimizer, adam_after_many_steps)
     }
 }
 
+/* Products of mu, and powers of 0.96, by exp and log. */
+Test(optimizer, nadam_after_many_steps)
+{
+    static const uint64_t steps[] = { 1, 2, 3, 10, 60, 200, 999, 65537, 1000000 };
+    static const double decays[] = { 0, 0.004, 0.3, 1, 50, 1e5 };
+    for (size_t i = 0; i < PSRTI_COUNT(steps) * PSRTI_COUNT(decays); i++) {
+        char text[128];
+        const double t = (double)steps[i / PSRTI_COUNT(decays)];
+        const double decay = decays[i % PSRTI_COUNT(decays)] * log(0.96);
+        snprintf(text, sizeof text, "nadam:lr=0.5,beta1=0.9,beta2=0.999,momentum_decay=%g",
+                 decays[i % PSRTI_COUNT(decays)]);
+        psrti_optimizer_t opt = parsed(text);
+        double grad = 0.3, value = 0, m1 = 0.2, m2 = 0.07, log_product = 0;
+        psrt_apply_t block = { 1, &grad, &value, &value, { &m1, &m2 }, opt.params, (uint64_t)t };
+        for (double k = 1; k <= t; k++)
+            log_product += log(0.9 * (1 - exp(k * decay) / 2));
+        double mu = 0.9 * (1 - exp(t * decay) / 2), mu_next = 0.9 * (1 - exp((t + 1) * decay) / 2);
+        double ahead = (1 - mu) * grad / -expm1(log_product) +
+                       mu_next * (0.9 * m1 + 0.1 * grad) / -expm1(log_product + log(mu_next));
+        double m2_hat = (0.999 * m2 + 0.001 * grad * grad) / -expm1(t * log(0.999));
+        apply(&opt, PSRT_F64, &block);
+        near("value", text, value, -0.5 * ahead / (sqrt(m2_hat) + 1e-8), 0, 1e-11);
+    }
+}
+
+/* ---- numbers at the edge --------------------------------------------------------------------- */
+
+/* One element from zero states (or their start), f32; the new value. */
+static float step_once(const char *text, float grad, float value)
+{
+    psrti_optimizer_t opt = parsed(text);
+    float state[PSRT_OPTIMIZER_MAX_STATES] = { 0 };
+    psrt_apply_t block = { 1, &grad, &value, &value, { NULL }, opt.params, 1 };
+    for (int s = 0; s < opt.num_states; s++) {
+        psrti_optimizer_state_fill(&opt, s, PSRT_F32, &state[s], 1);
+        block.state[s] = &state[s];
+    }
+    apply(&opt, PSRT_F32, &block);
+    return value;
+}
+
+/* A broken gradient must be seen in the values, whatever is clipped, compared or signed. */
+Test(optimizer, not_a_number_stays)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s:clip_value=1", (*ops)->name);
+        cr_assert(isnan(step_once((*ops)->name, NAN, 1)), "%s", (*ops)->name);
+        cr_assert(isnan(step_once(text, NAN, 1)), "%s", text);
+    }
+    cr_assert(isnan(step_once("rmsprop:centered=1", NAN, 1)));
+}
+
+/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
+Test(optimizer, infinite_value)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++)
+        cr_assert_eq(step_once((*ops)->name, 1, INFINITY), INFINITY, "%s", (*ops)->name);
+}
+
+Test(optimizer, clipping_has_both_ends_and_an_off)
+{
+    static const float huge[] = { 1e30f, -1e30f, INFINITY, -INFINITY };
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s:clip_value=0.25", (*ops)->name);
+        for (size_t i = 0; i < PSRTI_COUNT(huge); i++)
+            cr_assert_eq(step_once(text, huge[i], 1),
+                         step_once((*ops)->name, huge[i] > 0 ? 0.25f : -0.25f, 1), "%s", text);
+        cr_assert_eq(step_once(text, 0.125f, 1), step_once((*ops)->name, 0.125f, 1), "%s", text);
+    }
+    cr_assert_eq(step_once("sgd:lr=1", 1e30f, 1), -1e30f);
+    cr_assert_eq(step_once("sgd:lr=1", INFINITY, 1), -INFINITY);
+}
+
+/* Rounding carries square - mean * mean below 0 on the way; the mean is 1, the square 1 - 2^-24. */
+Test(optimizer, centered_rmsprop_of_a_constant_gradient)
+{
+    psrti_optimizer_t opt = parsed("rmsprop:lr=0.5,alpha=0.5,eps=0.25,centered=1");
+    float grad = 1, value = 8, square = 1 - 0x1p-23f, momentum = 0, mean = 1;
+    psrt_apply_t block = { 1, &grad, &value, &value, { &square, &momentum, &mean }, opt.params, 9 };
+    apply(&opt, PSRT_F32, &block);
+    cr_assert_eq(square, 1 - 0x1p-24f);
+    cr_assert_eq(mean, 1);
+    cr_assert_eq(value, 6, "8 - 0.5 / (sqrt(0) + 0.25)");
+}
+
+/* Documented: what has had no gradient becomes 0, also where TensorFlow's formula is 0 / 0. */
+Test(optimizer, ftrl_without_a_gradient)
+{
+    cr_assert_eq(step_once("ftrl", 0, 5), 0);
+    cr_assert_eq(step_once("ftrl:initial_accumulator_value=0", 0, 5), 0);
+    cr_assert_eq(step_once("ftrl:l1=2", 0.5f, 0), 0);
+}
+
+Test(optimizer, lion_of_a_zero)
+{
+    cr_assert_eq(step_once("lion:lr=0.5", 0, 1), 1);
+    cr_assert_eq(step_once("lion:lr=0.5", -1e-30f, 1), 1.5f);
+    cr_assert_eq(step_once("lion:lr=0.5,weight_decay=0.5", 1e-30f, 1), 0.25f);
+}
+
 /* ---- variants, lengths, alignment ------------------------------------------------------------ */
 
 typedef struct arrays {
     double grad[ROOM], value[ROOM], state[PSRT_OPTIMIZER_MAX_STATES][ROOM];
 } arrays_t;
 
-static void fill(arrays_t *a, psrt_dtype_t dtype)
+/* What every run starts from. */
+static const arrays_t *start_of(psrt_dtype_t dtype)
 {
+    static arrays_t starts[2];
+    arrays_t *a = &starts[dtype == PSRT_F64];
     put_awkward(dtype, a->grad, ROOM, 1);
     put_awkward(dtype, a->value, ROOM, 2);
     for (int s = 0; s < PSRT_OPTIMIZER_MAX_STATES; s++)
         put_awkward(dtype, a->state[s], ROOM, 3 + (uint64_t)s);
+    return a;
 }
 
 static psrt_apply_t block_at(const psrti_optimizer_t *opt, psrt_dtype_t dtype, arrays_t *a,
@@ -160,39 +266,41 @@ static void same(psrt_dtype_t dtype, const void *got, const void *expected, cons
 }
 
 /* A whole range against each of its elements alone with the baseline, in place and not. */
-static void check_range(const char *text, psrt_dtype_t dtype, uint64_t n, uint64_t first)
+static void check_range(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const arrays_t *start,
+                        const char *text, uint64_t n, uint64_t first)
 {
     static arrays_t expected, got;
     static double out[ROOM];
-    psrti_optimizer_t opt = parsed(text);
-    fill(&expected, dtype);
+    expected = *start;
     hide_avx2 = 1;
     for (uint64_t i = first; i < first + n; i++) {
-        psrt_apply_t one = block_at(&opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
-        apply(&opt, dtype, &one);
+        psrt_apply_t one = block_at(opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
+        apply(opt, dtype, &one);
     }
     for (int run = 0; run < 4; run++) {
         int in_place = run / 2;
         hide_avx2 = run % 2;
-        fill(&got, dtype);
-        put_awkward(dtype, out, ROOM, 2);
+        got = *start;
+        memcpy(out, start->value, sizeof out);
         void *dst = in_place ? (void *)got.value : out;
-        psrt_apply_t all = block_at(&opt, dtype, &got, at(dtype, dst, first), first, n);
-        apply(&opt, dtype, &all);
+        psrt_apply_t all = block_at(opt, dtype, &got, at(dtype, dst, first), first, n);
+        apply(opt, dtype, &all);
         same(dtype, dst, expected.value, "value", text, n, first);
-        for (int s = 0; s < PSRT_OPTIMIZER_MAX_STATES; s++)
-            same(dtype, got.state[s], expected.state[s], "state", text, n, first);
-        put_awkward(dtype, out, ROOM, 1);
-        same(dtype, got.grad, out, "gradient", text, n, first);
+        for (int s = 0; s < opt->num_states; s++)
+            same(dtype, got.state[s], expected.state[s], opt->ops->state_names[s], text, n, first);
+        same(dtype, got.grad, start->grad, "gradient", text, n, first);
     }
 }
 
 static void check_ranges(const char *text)
 {
-    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+    psrti_optimizer_t opt = parsed(text);
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        const arrays_t *start = start_of(dtypes[t]);
         for (uint64_t n = 0; n <= MAX_N; n++)
             for (uint64_t first = 0; first < MAX_SHIFT; first++)
-                check_range(text, dtypes[t], n, first);
+                check_range(&opt, dtypes[t], start, text, n, first);
+    }
 }
 
 /* The settings of the golden vectors reach every branch of the bodies. */
@@ -200,23 +308,6 @@ Test(optimizer, same_bits, .timeout = 600)
 {
     for (size_t i = 0; i < PSRTI_COUNT(golden); i++)
         check_ranges(golden[i].optimizer);
-}
-
-/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
-Test(optimizer, infinite_value)
-{
-    float grad = 1, value = INFINITY, state[PSRT_OPTIMIZER_MAX_STATES];
-    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
-        psrti_optimizer_t opt = parsed((*ops)->name);
-        psrt_apply_t block = { 1, &grad, &value, &value, { NULL }, opt.params, 1 };
-        memset(state, 0, sizeof state);
-        for (int s = 0; s < opt.num_states; s++) {
-            psrti_optimizer_state_fill(&opt, s, PSRT_F32, &state[s], 1);
-            block.state[s] = &state[s];
-        }
-        opt.ops->apply_f32(&block);
-        cr_assert_eq(value, INFINITY, "%s", opt.ops->name);
-    }
 }
 
 /* ---- names and hyper-parameters -------------------------------------------------------------- */
@@ -304,6 +395,19 @@ Test(optimizer, bad_text_names_what_is_wrong)
         { "adam:eps=0", "eps must" },
         { "adam:lr=nan", "lr" },
         { "adam:lr=inf", "lr" },
+        { "nesterov:momentum=1", "momentum must" },
+        { "adagrad:lr_decay=-1", "lr_decay must" },
+        { "adagrad:initial_accumulator_value=-1", "initial_accumulator_value must" },
+        { "adadelta:rho=1", "rho must" },
+        { "rmsprop:centered=2", "centered must" },
+        { "rmsprop:alpha=1", "alpha must" },
+        { "adamw:weight_decay=-1", "weight_decay must" },
+        { "adamax:eps=0", "eps must" },
+        { "nadam:momentum_decay=-1", "momentum_decay must" },
+        { "ftrl:lr=0", "lr must" },
+        { "ftrl:learning_rate_power=-0.3", "learning_rate_power must" },
+        { "ftrl:weight_decay=0.1", "weight_decay" },
+        { "lion:beta2=1", "beta2 must" },
         { "sgd:clip_value=-1", "clip_value must" },
         { "adam:clip_value=inf", "clip_value" },
     };
