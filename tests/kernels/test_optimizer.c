@@ -353,6 +353,38 @@ Test(optimizer, canonical_text)
                  "sgd:lr=0.30000000000000004,weight_decay=0,clip_value=0");
 }
 
+/* Row of docs/optimizers.md: | `name` | `hyper-parameters with defaults` | `state`, `state` | */
+static void page_row(const psrt_optimizer_ops_t *ops, char *row, size_t size)
+{
+    char text[256];
+    psrti_optimizer_t opt = parsed(ops->name);
+    cr_assert_eq(psrti_optimizer_format(&opt, text, sizeof text), PSRT_OK);
+    int used = snprintf(row, size, "| `%s` | `%s` | %s", ops->name, text + strlen(ops->name) + 1,
+                        ops->num_states ? "" : "-");
+    for (int i = 0; i < ops->num_states; i++)
+        used +=
+            snprintf(row + used, size - (size_t)used, "%s`%s`", i ? ", " : "", ops->state_names[i]);
+    snprintf(row + used, size - (size_t)used, " |\n");
+}
+
+/* The first table of the page has these rows in the order of the registry, and no others. */
+Test(optimizer, page)
+{
+    char line[1024] = "", row[1024];
+    FILE *page = fopen(PSRT_SOURCE_DIR "/docs/optimizers.md", "r");
+    cr_assert(page != NULL, "docs/optimizers.md cannot be read");
+    while (strncmp(line, "|---", 4) != 0)
+        cr_assert_not_null(fgets(line, sizeof line, page));
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        page_row(*ops, row, sizeof row);
+        cr_assert_not_null(fgets(line, sizeof line, page));
+        cr_assert_str_eq(line, row);
+    }
+    cr_assert_not_null(fgets(line, sizeof line, page));
+    cr_assert_str_eq(line, "\n", "the table ends with the registry");
+    fclose(page);
+}
+
 /* Another process reads the text, perhaps in another locale. */
 Test(optimizer, text_does_not_depend_on_the_locale)
 {
