@@ -200,7 +200,9 @@ typedef struct psrt_dense_params {
     /** "sgd:lr=..", "momentum:lr=..,momentum=..", "adam:lr=..,beta1=..,beta2=..,eps=..", each with
      *  weight_decay=..; "none" or NULL: a push is added to the values. */
     const char *optimizer;
-    const char *consistency; /**< "sync" (default), "async", "ssp:s"                              */
+    /** "sync" (default), "sync:backup=b" (a step closes with the first N-b contributions), "async",
+     *  "ssp:s"; docs/consistency.md */
+    const char *consistency;
     const char *reduce; /**< "average" (default) or "sum" of the contributions of a sync step */
     int deterministic;  /**< sync only: sum in rank order, bit-equal results                  */
 } psrt_dense_params_t;

@@ -21,6 +21,7 @@ void psrti_spec_to_wire(const psrti_table_spec_t *spec, Psrt__TableSpec *out)
     out->optimizer = (char *)spec->optimizer;
     out->consistency = (uint32_t)spec->consistency;
     out->staleness = spec->staleness;
+    out->backup = spec->backup;
     out->average = spec->average != 0;
     out->deterministic = spec->deterministic != 0;
 }
@@ -58,6 +59,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
     }
     s.consistency = (psrti_consistency_t)in->consistency;
     s.staleness = in->staleness;
+    s.backup = in->backup;
     s.average = in->average;
     s.deterministic = in->deterministic;
     psrt_status_t st = psrti_table_spec_check(&s);

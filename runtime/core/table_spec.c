@@ -12,6 +12,7 @@
 #include "kernels/optimizer.h"
 
 #define MAX_BYTES (1ull << 62) /* so that offsets and sums of sizes cannot overflow */
+#define MAX_WAIT 1000000       /* of ssp:s and sync:backup=b */
 
 static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
@@ -71,17 +72,18 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
                           spec->name, s.name, near ? "; did you mean " : "", near ? near : "");
     }
     spec->consistency = (psrti_consistency_t)i;
-    spec->staleness = 0;
+    spec->staleness = spec->backup = 0;
     if (spec->consistency != PSRTI_SSP && s.count == 0) return PSRT_OK;
+    const char *key = spec->consistency == PSRTI_SYNC ? "backup" : "";
     int64_t n;
-    if (spec->consistency == PSRTI_SSP && s.count == 1 && s.entry[0].key[0] == '\0' &&
-        psrti_parse_i64(s.entry[0].value, 0, 1000000, &n) == PSRT_OK) {
-        spec->staleness = (uint32_t)n;
+    if (spec->consistency != PSRTI_ASYNC && s.count == 1 && strcmp(s.entry[0].key, key) == 0 &&
+        psrti_parse_i64(s.entry[0].value, 0, MAX_WAIT, &n) == PSRT_OK) {
+        *(spec->consistency == PSRTI_SYNC ? &spec->backup : &spec->staleness) = (uint32_t)n;
         return PSRT_OK;
     }
     return psrti_fail(PSRT_ERR_INVALID,
-                      "table %s: consistency \"%s\": write sync, async, or ssp:s with s from 0 to "
-                      "1000000", spec->name, text);
+                      "table %s: consistency \"%s\": write sync, sync:backup=b, async, or ssp:s, with "
+                      "b and s from 0 to %d", spec->name, text, MAX_WAIT);
 }
 
 static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
@@ -95,6 +97,10 @@ static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t
     if (spec->deterministic && spec->consistency != PSRTI_SYNC)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: deterministic needs consistency sync",
                           spec->name);
+    if (spec->deterministic && spec->backup)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: deterministic does not go with backup workers: which of them "
+                          "are in a sum depends on their speed", spec->name);
     return PSRT_OK;
 }
 
@@ -140,6 +146,7 @@ static void shape_text(const psrti_table_spec_t *s, char *buf, size_t size)
 static void consistency_text(const psrti_table_spec_t *s, char *buf, size_t size)
 {
     if (s->consistency == PSRTI_SSP) snprintf(buf, size, "ssp:%u", s->staleness);
+    else if (s->backup) snprintf(buf, size, "sync:backup=%u", s->backup);
     else snprintf(buf, size, "%s", s->consistency == PSRTI_SYNC ? "sync" : "async");
 }
 
@@ -164,7 +171,9 @@ psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *
             snprintf(tb, sizeof tb, "%s", b->init))
     DIFFERS("optimizer", strcmp(a->optimizer, b->optimizer) != 0, strcpy(ta, a->optimizer),
             strcpy(tb, b->optimizer))
-    DIFFERS("consistency", a->consistency != b->consistency || a->staleness != b->staleness,
+    DIFFERS("consistency",
+            a->consistency != b->consistency || a->staleness != b->staleness ||
+                a->backup != b->backup,
             consistency_text(a, ta, sizeof ta), consistency_text(b, tb, sizeof tb))
     DIFFERS("reduce", a->average != b->average, strcpy(ta, a->average ? "average" : "sum"),
             strcpy(tb, b->average ? "average" : "sum"))
@@ -181,7 +190,8 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
 {
     char consistency[32];
     if (memchr(s->name, 0, sizeof s->name) == NULL || memchr(s->init, 0, sizeof s->init) == NULL ||
-        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP)
+        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP ||
+        (s->backup && s->consistency != PSRTI_SYNC))
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     consistency_text(s, consistency, sizeof consistency);
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;

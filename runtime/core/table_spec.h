@@ -21,6 +21,7 @@ typedef struct psrti_table_spec {
     char optimizer[256]; /* canonical text with every hyper-parameter */
     psrti_consistency_t consistency;
     uint32_t staleness; /* ssp */
+    uint32_t backup;    /* sync: workers that a step does not wait for */
     int average;        /* else sum */
     int deterministic;
 } psrti_table_spec_t;

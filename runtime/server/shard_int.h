@@ -23,7 +23,8 @@ typedef struct psrti_block {
 /* Contributions to a sync step of a slice. */
 typedef struct psrti_step {
     void *acc;             /* sum so far; NULL: nothing yet                            */
-    void **staged;         /* deterministic: contributions ahead of their turn, by rank */
+    void **staged;         /* by rank; deterministic: contributions ahead of their turn;
+                              backup workers: those of workers that have not ended the step */
     uint32_t next_rank;    /* deterministic: ranks below are in acc                     */
     uint32_t contributors; /* workers with a contribution                               */
     uint32_t ended;        /* workers that ended the step                               */
@@ -54,7 +55,7 @@ typedef struct psrti_stable {
     uint64_t nslices; /* of the whole table          */
     psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
     psrti_block_t *free_blocks; /* of a full slice's size     */
-    uint64_t *from_step; /* by worker: first step that it counts for */
+    uint64_t *from_step; /* by worker: first step that it counts for: it joined or came late */
     uint64_t *clock;     /* by worker: steps ended (ssp)             */
     uint64_t hold_from;  /* prepare: close no step from here on      */
 } psrti_stable_t;

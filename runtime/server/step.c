@@ -108,22 +108,31 @@ static int counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank
     return s->view->workers[rank].alive && t->from_step[rank] <= step;
 }
 
+/* What is staged for a rank goes into acc, or becomes it. Needs no memory, so it cannot fail. */
+static void unstage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank)
+{
+    void *own = st->staged ? st->staged[rank] : NULL;
+    if (!own) return;
+    st->staged[rank] = NULL;
+    if (!st->acc) {
+        st->acc = own;
+        return;
+    }
+    add_range(s, slice, &st->acc, own, 0, slice->len);
+    free(own);
+}
+
 /* Deterministic order: everything staged for ranks that are next in line goes into acc, as long as
  * those ranks have ended the step (a range push may still follow). */
-static psrt_status_t drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int all)
+static void drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int all)
 {
     psrti_step_t *st = &slice->step[n % 2];
     const uint64_t *ended = psrti_ended(s, slice, n);
     for (; st->next_rank < s->nworkers; st->next_rank++) {
         uint32_t r = st->next_rank;
         if (!all && counts(s, slice->table, r, n) && !psrti_bit_get(ended, r)) break;
-        if (!st->staged || !st->staged[r]) continue;
-        psrt_status_t rc = add_range(s, slice, &st->acc, st->staged[r], 0, slice->len);
-        if (rc) return rc;
-        free(st->staged[r]);
-        st->staged[r] = NULL;
+        unstage(s, slice, st, r);
     }
-    return PSRT_OK;
 }
 
 static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank,
@@ -134,20 +143,35 @@ static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t 
     return add_range(s, slice, &st->staged[rank], g, first, len);
 }
 
-/* Has everyone who counts for step n ended it (`with` is about to)? A step that nobody counts for is
- * closed only when a joiner, who starts later, would wait for it. */
+/* Has everyone who counts for step n, but the backup workers, ended it (`with` is about to)? A step that
+ * nobody ended is closed only when nobody counts for it and a worker that starts later would wait. */
 static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
                        const psrti_peer_t *with)
 {
     const psrti_stable_t *t = slice->table;
     const uint64_t *ended = psrti_ended(s, slice, n);
-    int wanted = slice->step[n % 2].ended + (with != NULL) != 0;
+    uint32_t missing = 0;
+    int begun = slice->step[n % 2].ended + (with != NULL) != 0, later = 0;
     if (!slice->ready || n >= t->hold_from) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
-        if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r)) return 0;
-        wanted |= s->view->workers[r].alive && t->from_step[r] > n;
+        if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r) &&
+            ++missing > t->spec.backup)
+            return 0;
+        later |= s->view->workers[r].alive && t->from_step[r] > n;
     }
-    return wanted;
+    return begun || (later && !missing);
+}
+
+/* The divisor of step n without a contribution that is folded last. With backup workers those that
+ * were in the middle of the step do not count: what they staged is dropped. */
+static uint32_t contributors_of(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n)
+{
+    const uint64_t *contributed = psrti_contributed(s, slice, n), *ended = psrti_ended(s, slice, n);
+    uint32_t count = 0;
+    if (!slice->table->spec.backup) return slice->step[n % 2].contributors;
+    for (size_t i = 0; i < psrti_bit_words(s->nworkers); i++)
+        count += (uint32_t)__builtin_popcountll(contributed[i] & ended[i]);
+    return count;
 }
 
 /* After the apply of step n: publishes the version, tells all who ended it but `except`, whose own
@@ -171,15 +195,11 @@ static psrt_status_t close_step(psrti_shard_t *s, psrti_slice_t *slice, const vo
 {
     uint64_t n = slice->version;
     psrti_step_t *st = &slice->step[n % 2];
-    psrt_status_t rc = slice->table->spec.deterministic ? drain_staged(s, slice, n, 1) : PSRT_OK;
-    if (rc) return rc;
-    uint32_t contributors = st->contributors + (last != NULL);
-    if (st->acc || last) {
-        rc = apply(s, slice, 0, slice->len, st->acc, last,
-                   slice->table->spec.average ? contributors : 1);
-        if (rc) return rc;
-    }
-    return PSRT_OK;
+    if (slice->table->spec.deterministic) drain_staged(s, slice, n, 1);
+    if (!st->acc && !last) return PSRT_OK;
+    uint32_t contributors = contributors_of(s, slice, n) + (last != NULL);
+    return apply(s, slice, 0, slice->len, st->acc, last,
+                 slice->table->spec.average ? contributors : 1);
 }
 
 void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
@@ -207,14 +227,16 @@ static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64
 }
 
 /* Adds to the sum; deterministic: only when it is this rank's turn and nothing else will come from it,
- * else into the rank's staging. A joiner whose turn passed before it was there cannot wait for it. */
+ * else into the rank's staging. A joiner whose turn passed before it was there cannot wait for it.
+ * With backup workers the step may close in the middle of a worker's pushes: they are staged until it
+ * has ended the step, so that its contribution counts whole or not at all. */
 static psrt_status_t fold(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank,
                           const void *g, uint64_t first, uint64_t len, int only)
 {
     psrti_step_t *st = &slice->step[n % 2];
+    if (slice->table->spec.backup && !only) return stage(s, slice, st, rank, g, first, len);
     if (!slice->table->spec.deterministic) return add_range(s, slice, &st->acc, g, first, len);
-    psrt_status_t rc = drain_staged(s, slice, n, 0);
-    if (rc) return rc;
+    drain_staged(s, slice, n, 0);
     if (rank < st->next_rank || (only && rank == st->next_rank))
         return add_range(s, slice, &st->acc, g, first, len);
     return stage(s, slice, st, rank, g, first, len);
@@ -226,6 +248,7 @@ static void end_step(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_
     if (psrti_bit_get(ended, rank)) return;
     psrti_bit_set(ended, rank);
     slice->step[n % 2].ended++;
+    if (slice->table->spec.backup) unstage(s, slice, &slice->step[n % 2], rank);
 }
 
 /* Adds a contribution to open step n; closes the step if this was the missing one. */
@@ -400,6 +423,16 @@ uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
     return min;
 }
 
+/* A worker that came late goes on from step n of the table and never ends those between, on whatever
+ * slice they are still open: they do not wait for it. What it pushed to them before counts. */
+static void skip_to(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t, uint64_t n)
+{
+    if (n <= t->from_step[peer->rank]) return;
+    t->from_step[peer->rank] = n;
+    for (uint64_t i = 0; i < t->nslices; i++)
+        if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
+}
+
 static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t,
                                 uint64_t n)
 {
@@ -419,7 +452,9 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
                       const psrt_hdr_t *req)
 {
     psrt_status_t status = PSRT_OK;
-    if (t->spec.consistency == PSRTI_SYNC) {
+    if (t->spec.consistency == PSRTI_SYNC && (req->flags & PSRTI_F_LATE)) {
+        skip_to(s, peer, t, req->step);
+    } else if (t->spec.consistency == PSRTI_SYNC) {
         status = clock_sync(s, peer, t, req->step);
     } else if (t->clock[peer->rank] < req->step + 1) {
         uint64_t before = psrti_min_clock(s, t);

@@ -29,7 +29,9 @@ static void learn_late(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr
 {
     c->counts.late++;
     if (p->op) p->op->result.late = 1;
-    if (p->table->next_step < hdr->step) p->table->next_step = hdr->step;
+    if (p->table->next_step >= hdr->step) return;
+    p->table->next_step = hdr->step;
+    if (p->table->spec.backup) psrti_table_skipped(c, p->table);
 }
 
 static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)

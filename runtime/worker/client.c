@@ -198,9 +198,12 @@ const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table)
     return &table->spec;
 }
 
+/* The ranges of a step stay together, also when the worker comes late in the middle of them. */
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table)
 {
-    return table->next_step;
+    if (psrti_list_empty(&table->csteps)) return table->next_step;
+    const psrti_cstep_t *last = PSRTI_LIST_ENTRY(table->csteps.prev, const psrti_cstep_t, node);
+    return last->closing ? table->next_step : last->step;
 }
 
 /* ---- views ------------------------------------------------------------------------------------- */
@@ -321,7 +324,7 @@ static psrt_status_t add_transfer(psrti_client_t *c, psrti_cop_t *op, const psrt
 {
     psrti_ctable_t *t = x->table;
     int push = x->grad && !x->init;
-    uint64_t step = push ? (x->step == PSRT_STEP_NEXT ? t->next_step : x->step)
+    uint64_t step = push ? (x->step == PSRT_STEP_NEXT ? psrti_ctable_next_step(t) : x->step)
                          : pull_want(t, x->step);
     psrti_cstep_t *cs = push ? cstep_of(t, x, step) : NULL;
     if (push && !cs && needs_clock(t, x)) return PSRT_ERR_NO_MEMORY;

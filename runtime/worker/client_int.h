@@ -53,6 +53,7 @@ typedef struct psrti_cstep {
     uint32_t clocks;     /* CLOCK messages not answered      */
     int closing;         /* its last push was submitted      */
     int clocked;         /* CLOCKs were made                 */
+    int skip;            /* not an end: the worker came late and goes on from `step` */
 } psrti_cstep_t;
 
 typedef struct psrti_cslice {
@@ -116,6 +117,8 @@ void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
 void psrti_owner_send(psrti_client_t *c, uint32_t owner);
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
+/* The worker came late: tells the servers that it goes on from the table's next step. */
+void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *table);
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
 static inline int psrti_part_mutates(const psrti_part_t *part)
 {

@@ -294,6 +294,18 @@ static void count_bytes(psrti_client_t *c, const psrti_part_t *p)
     if (p->value) c->counts.pulled_bytes += p->count * p->table->elem;
 }
 
+/* CLOCKs that no push of the user's waits for. */
+static void tell_step(psrti_client_t *c, psrti_ctable_t *t, uint64_t step, int skip)
+{
+    psrti_cstep_t *cs = calloc(1, sizeof *cs);
+    if (!cs) return;
+    cs->step = step;
+    cs->skip = skip;
+    cs->closing = 1;
+    psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
+    psrti_cstep_review(c, t, cs);
+}
+
 /* A push that should have ended its step was given up: CLOCK ends the step instead, else the other
  * workers' step would never close. On slices where the step has ended it changes nothing. */
 static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
@@ -301,13 +313,11 @@ static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
     psrti_ctable_t *t = p->table;
     if (t->status || c->status || t->spec.consistency != PSRTI_SYNC) return;
     for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next)
-        if (PSRTI_LIST_ENTRY(n, psrti_cstep_t, node)->step == p->step) return;
-    psrti_cstep_t *cs = calloc(1, sizeof *cs);
-    if (!cs) return;
-    cs->step = p->step;
-    cs->closing = 1;
-    psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
-    psrti_cstep_review(c, t, cs);
+    {
+        const psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, const psrti_cstep_t, node);
+        if (cs->step == p->step && !cs->skip) return;
+    }
+    tell_step(c, t, p->step, 0);
 }
 
 void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
@@ -408,6 +418,7 @@ static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
         if (!p) continue;
         told[owner] = 1;
         p->type = PSRTI_T_CLOCK;
+        p->flags = cs->skip ? PSRTI_F_LATE : 0;
         p->cstep = cs;
         p->step = cs->step;
         p->vshard = v;
@@ -429,6 +440,11 @@ static int waits_for_earlier(const psrti_ctable_t *t, const psrti_cstep_t *cs)
         if (o->step < cs->step && !o->clocked) return 1;
     }
     return 0;
+}
+
+void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *t)
+{
+    tell_step(c, t, t->next_step, 1);
 }
 
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)

@@ -330,6 +330,35 @@ Test(client, late_jumps_to_the_open_step)
     fx_close(fx);
 }
 
+/* A step of a slice may be closed by others while another slice of the table still waits for this worker:
+ * its owners learn that it never ends the steps between. */
+Test(client, late_with_backup_workers_tells_every_owner_where_it_goes_on)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 2 * FX_SLICE, "sync:backup=1", 3);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 2u);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_LATE, 9);
+    fx_ack(fx, 1, PSRT_OK, 0, 3);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(op.result.late, 1);
+    fx_progress(fx);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 2), 2u);
+    cr_assert_neq(fx->sent[2].owner, fx->sent[3].owner);
+    for (size_t i = 2; i < 4; i++) {
+        cr_assert_eq(fx->sent[i].hdr.step, 9u);
+        cr_assert_eq(fx->sent[i].hdr.flags, PSRTI_F_LATE);
+    }
+    cr_assert_eq(psrti_client_outstanding(fx->client), 2u, "a lost one is repeated");
+    fx_ack(fx, 2, PSRT_OK, 0, 0);
+    fx_ack(fx, 3, PSRT_OK, 0, 0);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_submit(fx, &op, 1, PUSH, 0, FX_SLICE);
+    cr_assert_eq(fx->sent[4].hdr.step, 9u);
+    fx_close(fx);
+}
+
 /* ---- many tables, failures --------------------------------------------------------------------- */
 
 Test(client, many_tables_in_one_op)
