@@ -118,10 +118,11 @@ static void put(const sim_table_t *t, void *data, uint64_t i, double v)
         ((float *)data)[i] = (float)v;
 }
 
-/* No two pushes of a table are alike, and hardly two sums of some of them. */
+/* No two pushes of a table are alike (cubes modulo this prime are a permutation), and hardly two sums or
+ * averages of some of them. */
 void sim_fill_grad(sim_table_t *t, void *grad, uint64_t count)
 {
-    uint64_t base = 1 + ++t->pushes * 1597 % 4093;
+    uint64_t n = ++t->pushes % 4091, base = 1 + n * n * n % 4091;
     for (uint64_t i = 0; i < count; i++) {
         double g = 12.0 * (double)(base + (i + 1) * base % 61);
         put(t, grad, i, t->exact ? g : g / 7);
@@ -299,6 +300,12 @@ static size_t pick(const guess_t *g, unsigned mask, sim_unit_t **out)
     return n;
 }
 
+/* Another set of contributions makes the same values. */
+static void set_unsure(guess_t *g)
+{
+    for (size_t i = 0; i < g->n; i++) g->unit[i]->unsure = 1;
+}
+
 /* Finds contributions that lead from version v to `seen` at version `last`; keeps what they make. */
 static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last,
                    const double *state, const double *seen)
@@ -306,6 +313,7 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     guess_t g;
     sim_unit_t *chosen[64];
     double next_state[SLICE];
+    int found = 0;
     gather(t, s, v, &g);
     for (unsigned mask = 0; mask < 1u << g.nbits; mask++) {
         unsigned full = (1u << g.nbits) - 1 - mask; /* most likely: all of them */
@@ -314,16 +322,22 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
         memcpy(next, versions_at(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
         close_step(t, s, chosen, n, next, next_state);
+        if (found) {
+            if (memcmp(next, seen, s->len * sizeof *seen) == 0) set_unsure(&g);
+            continue;
+        }
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
                           : explain(sim, t, s, v + 1, last, next_state, seen)) {
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
             sim->counts.optional_contributions += g.optional;
             for (size_t i = 0; i < n; i++)
                 chosen[i]->applied = 1, chosen[i]->version = v + 1;
-            return 1;
+            found = 1;
+            if (v + 1 != last || !t->spec.backup) return 1;
         }
     }
-    return 0;
+    if (found) memcpy(versions_at(s, v + 1), seen, s->len * sizeof *seen);
+    return found;
 }
 
 /* One push more, the only one that makes these values. */
@@ -511,8 +525,8 @@ static void settle_units(sim_t *sim, const sim_op_t *op)
                 if (u->op != op) continue;
                 u->op = NULL;
                 u->ok = status == PSRT_OK;
-                u->maybe = op->table[i]->spec.backup && (late || op->ranges);
-                missing |= !u->applied;
+                u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
+                missing |= !u->applied || u->unsure;
                 if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
                     sim_fail(sim, "worker:%d: %s: an op ended, its push was not applied", u->rank,
                              op->table[i]->spec.name);
