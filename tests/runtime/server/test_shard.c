@@ -41,8 +41,10 @@ Test(shard, sync_average) { sync_step("average", 13.0f); }
 Test(shard, optimizer_states_start_where_the_optimizer_says)
 {
     fx_t *fx = fx_open(1);
-    fx_table(fx, 1, 4, "adagrad:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10", 0);
-    fx_table(fx, 2, 4, "ftrl:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10", 0);
+    fx_table(fx, 1, 4, "adagrad:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10",
+             0);
+    fx_table(fx, 2, 4, "ftrl:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10",
+             0);
     fx_push(fx, 0, 1, 0, 3, 0);
     fx_push(fx, 0, 2, 0, 3, 0);
     for (uint64_t i = 0; i < 4; i++) {
