@@ -197,8 +197,8 @@ typedef struct psrt_dense_params {
      *  the values in init_data. Random values depend on seed, name and element only. */
     const char *init;
     const void *init_data; /**< for "rank0" on worker 0: all values, read before create returns   */
-    /** "sgd:lr=..", "momentum:lr=..,momentum=..", "adam:lr=..,beta1=..,beta2=..,eps=..", each with
-     *  weight_decay=..; "none" or NULL: a push is added to the values. */
+    /** "adam:lr=1e-3,weight_decay=0.01": one of docs/optimizers.md, with the hyper-parameters that are
+     *  not the default; "none" or NULL: a push is added to the values. */
     const char *optimizer;
     /** "sync" (default), "sync:backup=b" (a step closes with the first N-b contributions), "async",
      *  "ssp:s"; docs/consistency.md */
