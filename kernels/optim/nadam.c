@@ -25,8 +25,10 @@ static double power_of_096(double exponent)
     double x = exponent * -0.040821994520255166, result = 1; /* log(0.96) */
     int halvings = 0;
     if (x < -700) return 0;
-    for (; x < -0.25; x /= 2)
+    while (x < -0.25) {
+        x /= 2;
         halvings++;
+    }
     for (int k = 14; k > 0; k--)
         result = 1 + x / k * result;
     while (halvings--)
