@@ -59,7 +59,8 @@ psrt_status_t psrti_init_parse(const char *spec, const char *table_name, int ndi
                                const uint64_t *shape, psrti_init_t **init_p);
 void psrti_init_destroy(psrti_init_t *init);
 int psrti_init_is_rank0(const psrti_init_t *init);
-/* Values of elements [first, first + n) into dst of `dtype` (f32, f64). rank0 gives zeros. */
+/* Values of elements [first, first + n) into dst of `dtype` (f32, f64; of a constant that they hold
+ * also i32, i64). rank0 gives zeros. */
 void psrti_init_fill(const psrti_init_t *init, psrt_dtype_t dtype, void *dst, uint64_t first,
                      uint64_t n);
 

@@ -176,10 +176,10 @@ typedef enum psrt_dtype {
     PSRT_DTYPE_NONE = 0, /* default: f32 */
     PSRT_F32 = 1,
     PSRT_F64 = 2,
-    PSRT_F16 = 3,  /* later */
-    PSRT_BF16 = 4, /* later */
-    PSRT_I32 = 5,  /* later */
-    PSRT_I64 = 6   /* later */
+    PSRT_F16 = 3,  /* IEEE binary16; servers keep and update f32 and round what they publish */
+    PSRT_BF16 = 4, /* upper half of an f32; as f16 */
+    PSRT_I32 = 5,  /* exact sums, two's complement; optimizer "none", reduce "sum" */
+    PSRT_I64 = 6   /* as i32 */
 } psrt_dtype_t;
 
 /** Bytes of one element; 0 for an unknown type. @threads any @blocks no @since 0.1 */
@@ -189,12 +189,13 @@ const char *psrt_dtype_name(psrt_dtype_t dtype);
 
 typedef struct psrt_dense_params {
     size_t size;
-    psrt_dtype_t dtype; /**< of the values; default f32                                          */
+    psrt_dtype_t dtype; /**< of the values and gradients; default f32                            */
     int ndim;           /**< 1..8                                                                */
     uint64_t shape[PSRT_MAX_DIMS]; /**< row major; every extent above 0                          */
     /** "zeros" (default), "constant:value=v", "uniform:low=a,high=b", "normal:mean=m,std=s",
      *  "glorot" (uniform), "he" (normal), each random one also takes seed=n; "rank0": worker 0 gives
-     *  the values in init_data. Random values depend on seed, name and element only. */
+     *  the values in init_data. Random values depend on seed, name and element only. i32 and i64
+     *  start as zeros, rank0 or an integer constant. */
     const char *init;
     const void *init_data; /**< for "rank0" on worker 0: all values, read before create returns   */
     /** "adam:lr=1e-3,weight_decay=0.01": one of docs/optimizers.md, with the hyper-parameters that are
@@ -203,12 +204,17 @@ typedef struct psrt_dense_params {
     /** "sync" (default), "sync:backup=b" (a step closes with the first N-b contributions), "async",
      *  "ssp:s"; docs/consistency.md */
     const char *consistency;
-    const char *reduce; /**< "average" (default) or "sum" of the contributions of a sync step */
+    const char *reduce; /**< "average" (default, not for integers) or "sum" (their default) of the
+                             contributions of a sync step                                     */
     int deterministic;  /**< sync only: sum in rank order, bit-equal results                  */
+    /** f32 tables: "none" (default), or "f16", "bf16": gradients and values travel with 16 bits an
+     *  element, rounded by their sender; memory on both sides stays f32. */
+    const char *codec;
 } psrt_dense_params_t;
 #define PSRT_DENSE_PARAMS_INIT                                                                     \
     {                                                                                              \
-        sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0    \
+        sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0,   \
+            NULL                                                                                   \
     }
 
 /**

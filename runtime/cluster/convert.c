@@ -24,6 +24,7 @@ void psrti_spec_to_wire(const psrti_table_spec_t *spec, Psrt__TableSpec *out)
     out->backup = spec->backup;
     out->average = spec->average != 0;
     out->deterministic = spec->deterministic != 0;
+    out->codec = (uint32_t)spec->codec;
 }
 
 static int copy_text(char *out, size_t size, const char *in)
@@ -41,7 +42,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
 
     memset(&s, 0, sizeof s);
     if (!in || in->n_shape > PSRT_MAX_DIMS || in->value_dtype > 255 || in->grad_dtype > 255 ||
-        in->acc_dtype > 255 || in->consistency > PSRTI_SSP)
+        in->acc_dtype > 255 || in->consistency > PSRTI_SSP || in->codec >= PSRTI_CODECS)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     if (!copy_text(s.name, sizeof s.name, in->name) ||
         !copy_text(s.init, sizeof s.init, in->init) ||
@@ -62,6 +63,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
     s.backup = in->backup;
     s.average = in->average;
     s.deterministic = in->deterministic;
+    s.codec = (psrti_codec_t)in->codec;
     psrt_status_t st = psrti_table_spec_check(&s);
     if (st == PSRT_OK) *spec = s;
     return st;

@@ -29,10 +29,16 @@ psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_
     return PSRT_OK;
 }
 
+static void part_destroy(psrti_part_t *p)
+{
+    free(p->encoded);
+    free(p);
+}
+
 static void free_parts(psrti_list_t *list)
 {
     psrti_list_t *n;
-    while ((n = psrti_list_pop(list))) free(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+    while ((n = psrti_list_pop(list))) part_destroy(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
 }
 
 static void table_free(psrti_ctable_t *t)
@@ -49,7 +55,7 @@ static void table_free(psrti_ctable_t *t)
 static void heap_free(psrti_cowner_t *o)
 {
     for (size_t i = 0; i < o->count; i++)
-        if (psrti_list_empty(&o->heap[i]->node)) free(o->heap[i]);
+        if (psrti_list_empty(&o->heap[i]->node)) part_destroy(o->heap[i]);
     free(o->heap);
 }
 
@@ -173,7 +179,8 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
         t->spec = *spec;
         t->hash = psrti_hash_bytes(spec->name, strlen(spec->name));
         t->nslices = psrti_slice_count(spec->elements);
-        t->elem = psrt_dtype_size(spec->value_dtype);
+        t->elem = psrt_dtype_size(spec->value_dtype); /* gradients have the same */
+        t->wire_value = psrti_table_spec_wire(spec, spec->value_dtype);
         t->next_step = first_step;
         t->created_view = c->view->number;
         psrti_list_init(&t->csteps);
