@@ -44,7 +44,7 @@ static const struct kernel {
 static const psrti_kernels_t *find(size_t index, const struct kernel **kernel_p)
 {
     const psrti_kernels_t *const *all = psrti_kernels_all();
-    size_t variants = 0;
+    size_t variants = 1; /* the scalar one is always there */
     while (all[variants])
         variants++;
     if (index / variants >= PSRTI_COUNT(kernels)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Written by make_half_golden.py from NumPy's float16. A checksum is the sum of (index + 1) *
  * bits modulo 2^64. */
+/* clang-format off */
 #include <stdint.h>
 
 static const struct {

@@ -9,24 +9,36 @@
 static psrt_kernel_info_t info_of(size_t index)
 {
     psrt_kernel_info_t info = { .size = sizeof info };
-    if (psrt_kernel_query(index, &info) != PSRT_OK) info.name = NULL;
+    cr_assert_eq(psrt_kernel_query(index, &info), PSRT_OK);
+    cr_assert(info.name && info.variant);
     return info;
+}
+
+static size_t entries(void)
+{
+    psrt_kernel_info_t info = { .size = sizeof info };
+    size_t count = 0;
+    while (psrt_kernel_query(count, &info) == PSRT_OK)
+        count++;
+    return count;
 }
 
 Test(query, every_kernel_of_every_variant_once)
 {
-    size_t variants = 0, count = 0;
-    while (psrti_kernels_all()[variants])
+    const psrti_kernels_t *const *all = psrti_kernels_all();
+    size_t variants = 1, count = entries();
+    while (all[variants])
         variants++;
-    for (psrt_kernel_info_t a = info_of(0); a.name; a = info_of(++count)) {
+    cr_assert_eq(count, 13 * variants);
+    for (size_t i = 0; i < count; i++) {
+        psrt_kernel_info_t a = info_of(i);
         cr_assert_eq(a.size, sizeof a);
-        cr_assert_eq(a.available, psrti_kernels_all()[count % variants]->supported());
-        for (size_t other = 0; other < count; other++) {
+        cr_assert_eq(a.available, all[i % variants]->supported());
+        for (size_t other = 0; other < i; other++) {
             psrt_kernel_info_t b = info_of(other);
             cr_assert(strcmp(a.name, b.name) != 0 || strcmp(a.variant, b.variant) != 0);
         }
     }
-    cr_assert_eq(count, 13 * variants);
     cr_assert_eq(psrt_kernel_run(count, NULL, NULL, NULL, 0), PSRT_ERR_NOT_FOUND);
     psrt_kernel_info_t unset = { 0 };
     cr_assert_eq(psrt_kernel_query(0, &unset), PSRT_ERR_INVALID);
@@ -55,7 +67,7 @@ static void put_number(const char *type, void *array, size_t i, int value)
         ((uint8_t *)array)[i] = (uint8_t)value;
 }
 
-static const struct {
+static const struct call {
     const char *name, *dst, *a, *b;
     int av, bv, result;
 } calls[] = {
@@ -74,20 +86,26 @@ static const struct {
     { "bf16_from_f32", "bf16", "f32", "u8", 5, 0, 5 },
 };
 
+static const struct call *call_of(const char *name)
+{
+    const struct call *found = NULL;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (strcmp(calls[i].name, name) == 0) found = &calls[i];
+    cr_assert(found, "%s has no row here", name);
+    return found;
+}
+
 Test(query, runs_what_it_names)
 {
     enum { N = 100 };
-    for (size_t index = 0; info_of(index).name; index++) {
+    for (size_t index = 0, count = entries(); index < count; index++) {
         psrt_kernel_info_t info = info_of(index);
         uint64_t a[N] = { 0 }, b[N] = { 0 }, dst[N] = { 0 }, expected[N] = { 0 };
-        size_t c = 0;
-        while (c < sizeof calls / sizeof *calls && strcmp(calls[c].name, info.name) != 0)
-            c++;
-        cr_assert_lt(c, sizeof calls / sizeof *calls, "%s has no row here", info.name);
+        const struct call *call = call_of(info.name);
         for (size_t i = 0; i < N; i++) {
-            put_number(calls[c].a, a, i, calls[c].av);
-            put_number(calls[c].b, b, i, calls[c].bv);
-            put_number(calls[c].dst, expected, i, calls[c].result);
+            put_number(call->a, a, i, call->av);
+            put_number(call->b, b, i, call->bv);
+            put_number(call->dst, expected, i, call->result);
         }
         psrt_status_t status = psrt_kernel_run(index, dst, a, b, N);
         cr_assert_eq(status, info.available ? PSRT_OK : PSRT_ERR_INVALID);
