@@ -39,8 +39,10 @@ static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
     p->optimizer = optimizers[t->optimizer];
     p->dtype = t->optimizer == SIM_MOMENTUM || sim_chance(sim, 40) ? PSRT_F64 : PSRT_F32;
     p->reduce = sim_chance(sim, 50) ? "average" : "sum";
+    int integers = t->optimizer == SIM_NONE && sim_chance(sim, 25);
+    if (integers) p->dtype = PSRT_I64, p->reduce = "sum";
     p->deterministic = kind >= 15 && kind < 55 && sim_chance(sim, 40);
-    t->exact = !p->deterministic || sim->worker_kills || sim_chance(sim, 30);
+    t->exact = !p->deterministic || integers || sim->worker_kills || sim_chance(sim, 30);
     t->rank0 = sim_chance(sim, 25);
     p->init = t->rank0 ? "rank0" : "constant:value=8";
     p->ndim = 1;
@@ -107,12 +109,15 @@ void sim_tables_free(sim_t *sim)
 
 static double get(const sim_table_t *t, const void *data, uint64_t i)
 {
+    if (t->spec.value_dtype == PSRT_I64) return (double)((const int64_t *)data)[i];
     return t->spec.value_dtype == PSRT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
 }
 
 static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 {
-    if (t->spec.value_dtype == PSRT_F64)
+    if (t->spec.value_dtype == PSRT_I64)
+        ((int64_t *)data)[i] = (int64_t)v;
+    else if (t->spec.value_dtype == PSRT_F64)
         ((double *)data)[i] = v;
     else
         ((float *)data)[i] = (float)v;
@@ -201,7 +206,7 @@ void sim_model_submit(sim_t *sim, sim_op_t *op)
 
 static double rounded(const sim_table_t *t, double v)
 {
-    return t->spec.acc_dtype == PSRT_F64 ? v : (double)(float)v;
+    return t->spec.acc_dtype == PSRT_F32 ? (double)(float)v : v;
 }
 
 static void optimize(const sim_table_t *t, double *value, double *state, double g)
