@@ -3,7 +3,7 @@
  * Optimizer table, version 1: what a server does with the combined gradient of a step.
  *
  * An optimizer is one file with one table. The runtime keeps its state arrays beside the values (same
- * number of elements, accumulation type f32 for f32 tables, f64 for f64 tables), zero at the start
+ * number of elements; f64 for f64 tables, f32 for f32, f16 and bf16 tables), zero at the start
  * unless `state_start` says otherwise.
  * `apply` is called for blocks of a slice, fused with the last fold; it must be a pure function of its
  * arguments and treat each element alone, so that results depend on neither blocks nor servers.
