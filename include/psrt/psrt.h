@@ -82,7 +82,8 @@ typedef struct psrt_context_params {
     size_t size;
     /** NULL-terminated list of "PSRT_NAME=value" that override the environment; NULL for none. */
     const char *const *settings;
-    /** Called when the context is lost or members change. May be NULL; same rules as op callbacks. */
+    /** Called when the context is lost or members change. May be NULL; same rules as op callbacks.
+     *  `text` is valid during the call. */
     void (*on_event)(void *arg, int event, const char *text);
     void *arg;
 } psrt_context_params_t;
@@ -91,7 +92,10 @@ typedef struct psrt_context_params {
         sizeof(psrt_context_params_t), NULL, NULL, NULL                                            \
     }
 
-#define PSRT_EVENT_MEMBERS 1 /* the set of live workers or servers changed      */
+/* The set of live workers or servers changed; the text says how: "worker:1 died", "worker:2 left,
+ * worker:1 joined at node7", "server:0 was restarted at node3"; first of all, on joining, how many there
+ * are. psrt_context_members has the details. */
+#define PSRT_EVENT_MEMBERS 1
 #define PSRT_EVENT_LOST 2    /* the context is lost, every op ends with an error */
 
 /**
@@ -139,6 +143,35 @@ typedef struct psrt_context_attr {
  * @threads any  @blocks no  @since 0.1
  */
 psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr_p);
+
+typedef enum psrt_role { PSRT_ROLE_WORKER = 1, PSRT_ROLE_SERVER = 2 } psrt_role_t;
+
+typedef struct psrt_member {
+    size_t size;
+    psrt_role_t role;
+    uint32_t rank;
+    uint64_t incarnation; /**< of the last process in this place, only grows; 0: there was none */
+    int alive;            /**< it is in the current view                                        */
+    int finished;         /**< a worker that left in order, not one that died                   */
+    char host[64];        /**< where that process runs or ran; "": not known                    */
+} psrt_member_t;
+#define PSRT_MEMBER_INIT                                                                           \
+    {                                                                                              \
+        sizeof(psrt_member_t), PSRT_ROLE_WORKER, 0, 0, 0, 0, { 0 }                                 \
+    }
+
+/**
+ * Who is, or was, in the job: every place of a role, by rank, all of one view.
+ * @param role    workers or servers
+ * @param members array of which the first entry's `size` is set; the others need nothing. May be NULL
+ *                with a count of 0
+ * @param count_p in: entries of the array; out: places of the role. If there are more than entries, the
+ *                first ones were filled
+ * @return OK; ERR_INVALID
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_context_members(psrt_context_t *ctx, psrt_role_t role, psrt_member_t *members,
+                                   uint32_t *count_p);
 
 /**
  * Waits until `count` workers called it with the same name, after completing this worker's earlier

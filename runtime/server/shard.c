@@ -52,6 +52,7 @@ static void table_free(psrti_shard_t *s, psrti_stable_t *t)
     psrti_init_destroy(t->init);
     free(t->slice);
     free(t->from_step);
+    free(t->skipped);
     free(t->clock);
     free(t);
 }
@@ -137,8 +138,9 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     if (rc) return rc;
     t->slice = calloc(t->nslices, sizeof(void *));
     t->from_step = calloc(s->nworkers, sizeof *t->from_step);
+    t->skipped = calloc(s->nworkers, sizeof *t->skipped);
     t->clock = calloc(s->nworkers, sizeof *t->clock);
-    if (!t->slice || !t->from_step || !t->clock) return PSRT_ERR_NO_MEMORY;
+    if (!t->slice || !t->from_step || !t->skipped || !t->clock) return PSRT_ERR_NO_MEMORY;
     for (uint64_t i = 0; i < t->nslices && !rc; i++) {
         uint16_t v = psrti_slice_vshard(t->hash, i, s->view->nvshards);
         if (s->view->vshards[v].owner == s->owner) rc = slice_new(s, t, i);

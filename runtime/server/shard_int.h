@@ -57,7 +57,8 @@ typedef struct psrti_stable {
     uint64_t nslices; /* of the whole table          */
     psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
     psrti_block_t *free_blocks; /* of a full slice's size     */
-    uint64_t *from_step; /* by worker: first step that it counts for: it joined or came late */
+    uint64_t *from_step; /* by worker: first step that it counts for */
+    uint64_t *skipped;   /* by worker: it came late and ends no more steps below */
     uint64_t *clock;     /* by worker: steps ended (ssp)             */
     uint64_t hold_from;  /* prepare: close no step from here on      */
 } psrti_stable_t;

@@ -153,23 +153,25 @@ static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t 
     return add_range(s, slice, &st->staged[rank], slice->table->wire_grad, g, first, len);
 }
 
-/* Has everyone who counts for step n, but the backup workers, ended it (`with` is about to)? A step that
- * nobody ended is closed only when nobody counts for it and a worker that starts later would wait. */
+/* Has everyone who counts for step n, but the backup workers, ended it (`with` is about to), or can nobody
+ * end it any more? A step that nobody ended is closed only for a worker that starts later. */
 static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
                        const psrti_peer_t *with)
 {
     const psrti_stable_t *t = slice->table;
     const uint64_t *ended = psrti_ended(s, slice, n);
-    uint32_t missing = 0;
     int begun = slice->step[n % 2].ended + (with != NULL) != 0, later = 0;
+    uint32_t missing = 0, gone = 0; /* of those missing: went on without it */
     if (!slice->ready || n >= t->hold_from) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
-        if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r) &&
-            ++missing > t->spec.backup)
-            return 0;
-        later |= s->view->workers[r].alive && t->from_step[r] > n;
+        if (!s->view->workers[r].alive) continue;
+        later |= t->from_step[r] > n || t->skipped[r] > n;
+        if (!counts(s, t, r, n) || psrti_bit_get(ended, r) || (with && with->rank == r)) continue;
+        missing++;
+        gone += t->skipped[r] > n;
     }
-    return begun || (later && !missing);
+    if (missing == gone) return begun || later;
+    return begun && missing <= t->spec.backup;
 }
 
 /* The divisor of step n without a contribution that is folded last. With backup workers those that
@@ -445,12 +447,12 @@ uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
     return min;
 }
 
-/* A worker that came late goes on from step n of the table and never ends those between, on whatever
- * slice they are still open: they do not wait for it. What it pushed to them before counts. */
+/* A worker that came late goes on from step n of the table. It ends none of the steps before any more, on
+ * whatever slice they are still open; what it pushed to them counts. */
 static void skip_to(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t, uint64_t n)
 {
-    if (n <= t->from_step[peer->rank]) return;
-    t->from_step[peer->rank] = n;
+    if (n <= t->skipped[peer->rank]) return;
+    t->skipped[peer->rank] = n;
     for (uint64_t i = 0; i < t->nslices; i++)
         if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
 }

@@ -315,6 +315,10 @@ static psrt_status_t add_parts(psrti_client_t *c, psrti_cop_t *op, const psrti_t
         p->grad = x->grad ? (const char *)x->grad + done : NULL;
         p->value = x->value ? (char *)x->value + done : NULL;
         set_kind(p, x, cs, psrti_slice_len(t->spec.elements, i));
+        if (p->type == PSRTI_T_PUSH) {
+            p->epoch = t->epoch;
+            t->uncaptured++;
+        }
         if (p->type == PSRTI_T_PUSH && cs) {
             p->cstep = cs;
             cs->uncaptured++;

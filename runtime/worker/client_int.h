@@ -42,6 +42,7 @@ typedef struct psrti_part {
     char *value;
     uint64_t due; /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe */
     uint32_t tries;
+    uint32_t epoch; /* pushes: the table's when it was submitted */
     psrt_status_t status; /* ENDED */
     struct psrti_part *next_free;
 } psrti_part_t;
@@ -54,7 +55,9 @@ typedef struct psrti_cstep {
     uint32_t clocks;     /* CLOCK messages not answered      */
     int closing;         /* its last push was submitted      */
     int clocked;         /* CLOCKs were made                 */
-    int skip;            /* not an end: the worker came late and goes on from `step` */
+    int skip;            /* not an end: the worker came late and goes on from `step`; waits for all
+                            pushes of its epoch and earlier ones */
+    uint32_t epoch;
 } psrti_cstep_t;
 
 typedef struct psrti_cslice {
@@ -69,6 +72,8 @@ struct psrti_ctable {
     size_t elem;            /* bytes of an element, as the user has it */
     psrt_dtype_t wire_value; /* the format in which values come        */
     int used;
+    uint32_t epoch;      /* grows when the worker comes late     */
+    uint64_t uncaptured; /* pushes                               */
     psrt_status_t status; /* not OK: failed */
     char *text;
     psrti_cslice_t *slice;

@@ -331,8 +331,12 @@ static void tell_step(psrti_client_t *c, psrti_ctable_t *t, uint64_t step, int s
     psrti_cstep_t *cs = calloc(1, sizeof *cs);
     if (!cs) return;
     cs->step = step;
-    cs->skip = skip;
     cs->closing = 1;
+    if (skip) {
+        cs->skip = 1;
+        cs->epoch = t->epoch++;
+        cs->uncaptured = t->uncaptured;
+    }
     psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
     psrti_cstep_review(c, t, cs);
 }
@@ -428,10 +432,34 @@ void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, con
 
 /* ---- steps that end with CLOCK ----------------------------------------------------------------- */
 
+/* A skip that waits for nothing more. */
+static psrti_cstep_t *skip_that_is_due(const psrti_ctable_t *t)
+{
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
+        if (cs->skip && !cs->clocked && !cs->uncaptured) return cs;
+    }
+    return NULL;
+}
+
+/* Skips that waited for this push may go: none must arrive before a push to a step that it skips. */
+static void note_captured(psrti_client_t *c, const psrti_part_t *p)
+{
+    psrti_ctable_t *t = p->table;
+    psrti_cstep_t *due;
+    t->uncaptured--;
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
+        if (cs->skip && !cs->clocked && cs->epoch >= p->epoch) cs->uncaptured--;
+    }
+    while ((due = skip_that_is_due(t))) psrti_cstep_review(c, t, due);
+}
+
 void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
 {
     if (p->captured) return;
     p->captured = 1;
+    note_captured(c, p);
     if (!p->cstep) return;
     p->cstep->uncaptured--;
     psrti_cstep_review(c, p->table, p->cstep);

@@ -182,6 +182,26 @@ Test(backup, what_a_worker_pushed_to_a_step_that_it_skips_counts)
     fx_close(fx);
 }
 
+/* It is one of the backup workers of the steps that it skips: the others are waited for as before. */
+Test(backup, a_worker_that_skips_is_a_backup)
+{
+    fx_t *fx = open_with(3, "sync:backup=1", "sum");
+    skip_to(fx, 2, 2);
+    fx_push(fx, 0, 1, 0, 1, 0);
+    expect(fx, 0, 0);
+    fx_push(fx, 1, 1, 0, 2, 0);
+    expect(fx, 1, 3);
+    skip_to(fx, 1, 2); /* nobody but 0 can end step 1 */
+    expect(fx, 1, 3);
+    fx_push(fx, 0, 1, 1, 4, 0);
+    expect(fx, 2, 7);
+    fx_push(fx, 2, 1, 2, 8, 0);
+    expect(fx, 2, 7);
+    fx_push(fx, 1, 1, 2, 16, 0);
+    expect(fx, 3, 31);
+    fx_close(fx);
+}
+
 /* ---- specifications ---------------------------------------------------------------------------- */
 
 static psrt_status_t make(const char *consistency, int deterministic, psrti_table_spec_t *spec)
