@@ -9,6 +9,9 @@
  *
  * fc2 travels while fc1's gradient is computed and, if need be, during the next step's forward pass
  * of fc1. fc1 has the higher priority: it is needed first.
+ *
+ * Steps have the same number on every worker. One that was restarted in its place goes on with the step
+ * that the job has come to, one that was too late (--consistency sync:backup=1) with a later one.
  */
 #include <math.h>
 #include <stdio.h>
@@ -51,6 +54,8 @@ typedef struct trainer {
     options_t options;
     psrt_context_t *ctx;
     uint32_t rank, workers;
+    uint64_t first_step; /* above 0: this worker came when the others had begun */
+    uint64_t epoch;      /* of `order` */
     param_t param[TABLES];
     psrt_op_t *fc1, *fc2; /* the push_pull of a layer that is under way, or NULL */
     data_t train;
@@ -198,7 +203,28 @@ static int start(trainer_t *t)
 
 /* ---- training ------------------------------------------------------------------------------- */
 
-static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_t **op_p)
+/* The step to which a push to the table would belong. */
+static uint64_t step_of(const param_t *p)
+{
+    psrt_table_attr_t attr = PSRT_TABLE_ATTR_INIT;
+    psrt_table_query(p->table, &attr);
+    return attr.step;
+}
+
+/* The lowest of the tables: who came late may be a little further on some of them. */
+static uint64_t next_step(const trainer_t *t)
+{
+    uint64_t step = step_of(&t->param[0]);
+    for (int i = 1; i < TABLES; i++) {
+        uint64_t other = step_of(&t->param[i]);
+        if (other < step) step = other;
+    }
+    return step;
+}
+
+/* A table that is ahead of this step gets its gradient later; its values are pulled. */
+static int push_pull_layer(trainer_t *t, uint64_t step, int first_table, int priority,
+                           psrt_op_t **op_p)
 {
     psrt_request_t requests[2];
     for (int i = 0; i < 2; i++) {
@@ -206,9 +232,10 @@ static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_
         requests[i] = (psrt_request_t)PSRT_REQUEST_INIT;
         requests[i].table = p->table;
         pack_grad(t, p);
-        requests[i].grad = p->grad_sent;
         requests[i].value = p->value_sent;
         requests[i].priority = priority;
+        if (step_of(p) == step) requests[i].grad = p->grad_sent;
+        else requests[i].step = step + 1;
     }
     return check(psrt_submit(t->ctx, requests, 2, NULL, op_p), specs[first_table].name);
 }
@@ -217,14 +244,15 @@ static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_
  * batch of 2 B sees in each step what two workers with B each see. */
 static void gather(trainer_t *t, uint64_t step, uint64_t steps_per_epoch)
 {
-    uint64_t in_epoch = step % steps_per_epoch;
-    if (in_epoch == 0)
-        data_shuffle(t->order, t->train.count, t->options.seed, step / steps_per_epoch);
+    uint64_t in_epoch = step % steps_per_epoch, epoch = step / steps_per_epoch;
+    if (epoch != t->epoch || step == t->first_step)
+        data_shuffle(t->order, t->train.count, t->options.seed, epoch);
+    t->epoch = epoch;
     uint64_t first = (in_epoch * t->workers + t->rank) * t->options.batch;
     data_gather(&t->train, t->order + first, t->options.batch, t->images, t->labels);
 }
 
-static int train_step(trainer_t *t, double *loss_p)
+static int train_step(trainer_t *t, uint64_t step, double *loss_p)
 {
     param_t *p = t->param;
     size_t rows = t->options.batch;
@@ -235,9 +263,9 @@ static int train_step(trainer_t *t, double *loss_p)
     double loss = mlp_loss(&t->net, rows, t->labels);
     if (!isfinite(loss)) return fail("training", "the loss is not finite; try a lower lr");
     mlp_backward_output(&t->net, rows, p[FC2_WEIGHT].value, p[FC2_WEIGHT].grad, p[FC2_BIAS].grad);
-    if (push_pull_layer(t, FC2_WEIGHT, 0, &t->fc2)) return -1;
+    if (push_pull_layer(t, step, FC2_WEIGHT, 0, &t->fc2)) return -1;
     mlp_backward_hidden(&t->net, rows, t->images, p[FC1_WEIGHT].grad, p[FC1_BIAS].grad);
-    if (push_pull_layer(t, FC1_WEIGHT, 1, &t->fc1)) return -1;
+    if (push_pull_layer(t, step, FC1_WEIGHT, 1, &t->fc1)) return -1;
     *loss_p = loss;
     return 0;
 }
@@ -251,10 +279,15 @@ static int train(trainer_t *t)
     progress_t progress;
     progress_start(&progress, t->ctx, total, steps_per_epoch, images_per_step,
                    t->rank == 0 && !o->quiet);
-    for (uint64_t step = 0; step < total; step++) {
+    t->first_step = next_step(t);
+    if (t->first_step && !o->quiet) {
+        printf("worker %u goes on with step %llu\n", t->rank, (unsigned long long)t->first_step);
+        fflush(stdout);
+    }
+    for (uint64_t step = t->first_step; step < total; step = next_step(t)) {
         double loss = 0;
         gather(t, step, steps_per_epoch);
-        if (train_step(t, &loss)) return -1;
+        if (train_step(t, step, &loss)) return -1;
         progress_step(&progress, step + 1, loss);
     }
     if (wait_for(t, &t->fc1, FC1_WEIGHT, "fc1") || wait_for(t, &t->fc2, FC2_WEIGHT, "fc2"))
@@ -266,9 +299,10 @@ static int train(trainer_t *t)
 /* ---- end ------------------------------------------------------------------------------------ */
 
 /* Every slice of every table must have been trained: one that still has its initial values means
- * that its server took gradients and applied none of them. */
+ * that its server took gradients and applied none of them. Who came late may have seen no step. */
 static int check_trained(const trainer_t *t)
 {
+    if (t->first_step) return 0;
     for (int i = 0; i < TABLES; i++) {
         const param_t *p = &t->param[i];
         for (uint64_t at = 0; at < p->count; at += SLICE_ELEMENTS) {

@@ -32,7 +32,7 @@ static void print_help(void)
         "  --batch N          images of one worker in a step (default %u)\n"
         "  --optimizer SPEC   sgd:lr=.., momentum:lr=..,momentum=.., adam:lr=.., ...\n"
         "                     (default %s)\n"
-        "  --consistency C    sync, async or ssp:S (default %s)\n"
+        "  --consistency C    sync, sync:backup=B, async or ssp:S (default %s)\n"
         "  --dtype T          f32, f16 or bf16: of the tables (default f32)\n"
         "  --deterministic    bit-equal results in every run (sync only)\n"
         "  --seed N           of initial weights and order of the images (default %llu)\n"
