@@ -7,6 +7,9 @@
 #include "runtime/server/arith.h"
 #include "runtime/server/shard_int.h"
 
+/* Steps that slices of a table can be apart; more is a malformed message, not a late worker. */
+#define MAX_SKIP (1u << 20)
+
 /* ---- apply ------------------------------------------------------------------------------------- */
 
 /* Gradient of n elements in acc_dtype: acc + last, or one of them alone, divided by `divisor`. `acc`
@@ -449,12 +452,20 @@ uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
 
 /* A worker that came late goes on from step n of the table. It ends none of the steps before any more, on
  * whatever slice they are still open; what it pushed to them counts. */
-static void skip_to(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t, uint64_t n)
+static psrt_rx_t skip_to(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
+                         const psrt_hdr_t *req)
 {
-    if (n <= t->skipped[peer->rank]) return;
-    t->skipped[peer->rank] = n;
+    uint64_t n = req->step;
+    if (!t->spec.backup) return PSRT_RX_BAD;
     for (uint64_t i = 0; i < t->nslices; i++)
-        if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
+        if (t->slice[i] && n > t->slice[i]->version + MAX_SKIP) return PSRT_RX_BAD;
+    if (n > t->skipped[peer->rank]) {
+        t->skipped[peer->rank] = n;
+        for (uint64_t i = 0; i < t->nslices; i++)
+            if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
+    }
+    psrti_reply_ack(s, peer, req, PSRT_OK, 0, 0);
+    return PSRT_RX_DONE;
 }
 
 static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t,
@@ -476,9 +487,8 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
                       const psrt_hdr_t *req)
 {
     psrt_status_t status = PSRT_OK;
-    if (t->spec.consistency == PSRTI_SYNC && (req->flags & PSRTI_F_LATE)) {
-        skip_to(s, peer, t, req->step);
-    } else if (t->spec.consistency == PSRTI_SYNC) {
+    if (req->flags & PSRTI_F_LATE) return skip_to(s, peer, t, req);
+    if (t->spec.consistency == PSRTI_SYNC) {
         status = clock_sync(s, peer, t, req->step);
     } else if (t->clock[peer->rank] < req->step + 1) {
         uint64_t before = psrti_min_clock(s, t);

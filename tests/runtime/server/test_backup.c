@@ -202,6 +202,18 @@ Test(backup, a_worker_that_skips_is_a_backup)
     fx_close(fx);
 }
 
+Test(backup, a_skip_that_no_worker_would_send_is_refused)
+{
+    fx_t *fx = open_with(2, "sync:backup=1", "sum");
+    fx_table(fx, 2, 4, NULL, "sync", NULL, NULL, 0);
+    psrt_hdr_t far = fx_hdr(fx, 0, PSRTI_T_CLOCK, 1, 1ull << 40, 0, 0, PSRTI_F_LATE);
+    cr_assert_eq(fx_send(fx, 0, &far, NULL), PSRT_RX_BAD);
+    psrt_hdr_t other = fx_hdr(fx, 0, PSRTI_T_CLOCK, 2, 2, 0, 0, PSRTI_F_LATE);
+    cr_assert_eq(fx_send(fx, 0, &other, NULL), PSRT_RX_BAD, "every worker is waited for");
+    expect(fx, 0, 0);
+    fx_close(fx);
+}
+
 /* ---- specifications ---------------------------------------------------------------------------- */
 
 static psrt_status_t make(const char *consistency, int deterministic, psrti_table_spec_t *spec)
