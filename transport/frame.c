@@ -133,8 +133,10 @@ psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p)
     case PSRTI_T_PUSH:
     case PSRTI_T_INIT:
     case PSRTI_T_VALUE:
-        if (hdr->codec) size = 2;
-        else if (hdr->dtype < PSRTI_COUNT(element_bytes)) size = element_bytes[hdr->dtype];
+        if (hdr->codec)
+            size = 2;
+        else if (hdr->dtype < PSRTI_COUNT(element_bytes))
+            size = element_bytes[hdr->dtype];
         if (size == 0 && hdr->length != 0) return PSRT_ERR_PROTOCOL;
         break;
     case PSRTI_T_HELLO:

@@ -39,10 +39,14 @@ static uint16_t to_f16(float value)
 {
     uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t half;
-    if (magnitude > 0x7f800000u) half = 0x7e00u;                              /* NaN        */
-    else if (magnitude >= 0x477ff000u) half = 0x7c00u;                        /* from 65520 */
-    else if (magnitude >= 0x38800000u) half = round_off(magnitude - (112u << 23), 13);
-    else half = (uint32_t)lrintf(from_bits(magnitude) * 0x1p24f);             /* below 2^-14 */
+    if (magnitude > 0x7f800000u)
+        half = 0x7e00u; /* NaN        */
+    else if (magnitude >= 0x477ff000u)
+        half = 0x7c00u; /* from 65520 */
+    else if (magnitude >= 0x38800000u)
+        half = round_off(magnitude - (112u << 23), 13);
+    else
+        half = (uint32_t)lrintf(from_bits(magnitude) * 0x1p24f); /* below 2^-14 */
     return (uint16_t)(sign | half);
 }
 

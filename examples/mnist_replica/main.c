@@ -234,8 +234,10 @@ static int push_pull_layer(trainer_t *t, uint64_t step, int first_table, int pri
         pack_grad(t, p);
         requests[i].value = p->value_sent;
         requests[i].priority = priority;
-        if (step_of(p) == step) requests[i].grad = p->grad_sent;
-        else requests[i].step = step + 1;
+        if (step_of(p) == step)
+            requests[i].grad = p->grad_sent;
+        else
+            requests[i].step = step + 1;
     }
     return check(psrt_submit(t->ctx, requests, 2, NULL, op_p), specs[first_table].name);
 }

@@ -24,20 +24,26 @@ void psrti_arith_add(const psrti_kernels_t *k, psrt_dtype_t acc, psrt_dtype_t fr
 void psrti_arith_widen(const psrti_kernels_t *k, psrt_dtype_t acc, psrt_dtype_t from, void *dst,
                        const void *src, uint64_t n)
 {
-    if (from == acc) k->copy(dst, src, n * psrt_dtype_size(acc));
-    else half_of(k, from)->to_f32(dst, src, n);
+    if (from == acc)
+        k->copy(dst, src, n * psrt_dtype_size(acc));
+    else
+        half_of(k, from)->to_f32(dst, src, n);
 }
 
 void psrti_arith_round(const psrti_kernels_t *k, psrt_dtype_t acc, psrt_dtype_t to, void *dst,
                        const void *src, uint64_t n)
 {
-    if (to == acc) k->copy(dst, src, n * psrt_dtype_size(acc));
-    else half_of(k, to)->from_f32(dst, src, n);
+    if (to == acc)
+        k->copy(dst, src, n * psrt_dtype_size(acc));
+    else
+        half_of(k, to)->from_f32(dst, src, n);
 }
 
 void psrti_arith_divide(const psrti_kernels_t *k, psrt_dtype_t acc, void *dst, const void *src,
                         double divisor, uint64_t n)
 {
-    if (acc == PSRT_F64) k->f64.divide(dst, src, divisor, n);
-    else k->f32.divide(dst, src, divisor, n);
+    if (acc == PSRT_F64)
+        k->f64.divide(dst, src, divisor, n);
+    else
+        k->f32.divide(dst, src, divisor, n);
 }

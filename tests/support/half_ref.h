@@ -38,8 +38,9 @@ static inline double half_decode(const half_format_t *f, uint16_t bits)
 {
     unsigned fraction = bits & ((1u << (f->digits - 1)) - 1);
     int exponent = (bits & 0x7fff) >> (f->digits - 1);
-    double x = exponent ? ldexp((1u << (f->digits - 1)) + fraction, exponent - f->bias - f->digits + 1)
-                        : 0;
+    double x = exponent
+                   ? ldexp((1u << (f->digits - 1)) + fraction, exponent - f->bias - f->digits + 1)
+                   : 0;
     return bits & 0x8000u ? -x : x;
 }
 

@@ -285,7 +285,9 @@ Test(frame, payload_size)
         { (1ull << 32) + 3, (1ull << 33) + 6, PSRT_OK, PSRTI_T_PUSH, PSRT_F16, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        psrt_hdr_t hdr = { .type = cases[i].type, .dtype = cases[i].dtype, .codec = cases[i].codec };
+        psrt_hdr_t hdr = { .type = cases[i].type,
+                           .dtype = cases[i].dtype,
+                           .codec = cases[i].codec };
         uint64_t bytes = 99;
         hdr.length = cases[i].length;
         cr_assert_eq(psrti_frame_payload(&hdr, &bytes), cases[i].status, "case %zu", i);

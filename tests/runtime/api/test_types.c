@@ -36,22 +36,22 @@ static const kind_t kinds[] = {
 
 static void put(const kind_t *k, void *buf, uint64_t i, double v)
 {
-    switch (k->dtype) {
-    case PSRT_F32: ((float *)buf)[i] = (float)v; break;
-    case PSRT_I32: ((int32_t *)buf)[i] = (int32_t)v; break;
-    case PSRT_I64: ((int64_t *)buf)[i] = (int64_t)v; break;
-    default: ((uint16_t *)buf)[i] = half_encode(k->half, half_round(k->half, v)); break;
-    }
+    if (k->dtype == PSRT_F32)
+        ((float *)buf)[i] = (float)v;
+    else if (k->half)
+        ((uint16_t *)buf)[i] = half_encode(k->half, half_round(k->half, v));
+    else if (k->dtype == PSRT_I32)
+        ((int32_t *)buf)[i] = (int32_t)v;
+    else
+        ((int64_t *)buf)[i] = (int64_t)v;
 }
 
 static double get(const kind_t *k, const void *buf, uint64_t i)
 {
-    switch (k->dtype) {
-    case PSRT_F32: return ((const float *)buf)[i];
-    case PSRT_I32: return ((const int32_t *)buf)[i];
-    case PSRT_I64: return (double)((const int64_t *)buf)[i];
-    default: return half_decode(k->half, ((const uint16_t *)buf)[i]);
-    }
+    if (k->dtype == PSRT_F32) return ((const float *)buf)[i];
+    if (k->half) return half_decode(k->half, ((const uint16_t *)buf)[i]);
+    if (k->dtype == PSRT_I32) return ((const int32_t *)buf)[i];
+    return (double)((const int64_t *)buf)[i];
 }
 
 /* What a worker hands over: floats that 16 bits do not hold, integers that f32 does not hold. */
@@ -75,8 +75,9 @@ static psrt_status_t compare(const kind_t *k, const char *what, const void *v, c
     for (uint64_t i = 0; i < count; i++) {
         double m = master[first + i], want = k->half ? half_round(k->half, m) : m;
         if (get(k, v, i) == want) continue;
-        fprintf(stderr, "%s, %s: element %llu is %.9g, must be %.9g\n", k->name, what,
-                (unsigned long long)(first + i), get(k, v, i), want);
+        unsigned long long element = first + i;
+        fprintf(stderr, "%s, %s: element %llu is %.9g, must be %.9g\n", k->name, what, element,
+                get(k, v, i), want);
         return PSRT_ERR_INTERNAL;
     }
     return PSRT_OK;
@@ -101,7 +102,8 @@ static psrt_status_t open_table(work_t *w, const char *consistency, int determin
     p.consistency = consistency, p.reduce = "sum", p.deterministic = deterministic;
     p.init = w->kind->half ? "constant:value=0.7" : "constant:value=7";
     CHECK(psrt_dense_create(w->ctx, name, &p, &w->table));
-    for (uint64_t i = 0; i < N; i++) w->master[i] = w->kind->half ? 0.7f : 7;
+    for (uint64_t i = 0; i < N; i++)
+        w->master[i] = w->kind->half ? 0.7f : 7;
     return PSRT_OK;
 }
 
@@ -110,14 +112,16 @@ static void add_step(work_t *w, unsigned step, uint64_t first, uint64_t count)
 {
     for (uint64_t i = first; i < first + count; i++) {
         double sum = 0;
-        for (unsigned r = 0; r < WORKERS; r++) sum += arrives(w->kind, r, step, i);
+        for (unsigned r = 0; r < WORKERS; r++)
+            sum += arrives(w->kind, r, step, i);
         w->master[i] = w->kind->half ? (float)(w->master[i] + sum) : w->master[i] + sum;
     }
 }
 
 static void fill(work_t *w, unsigned step)
 {
-    for (uint64_t i = 0; i < N; i++) put(w->kind, w->grad, i, given(w->kind, w->rank, step, i));
+    for (uint64_t i = 0; i < N; i++)
+        put(w->kind, w->grad, i, given(w->kind, w->rank, step, i));
 }
 
 /* Steps of push_pull, then one of push and pull, then ranges: the same sums each time. */
@@ -149,7 +153,8 @@ static psrt_status_t sync_steps(work_t *w)
     r.more = 0;
     r.grad = (const char *)w->grad + from * elem, r.offset = from, r.count = split - from;
     CHECK(psrt_submit(w->ctx, &r, 1, NULL, NULL));
-    r.grad = NULL, r.value = w->value, r.offset = 262100, r.count = 100; /* over the slices' border */
+    r.grad = NULL, r.value = w->value, r.offset = 262100,
+    r.count = 100; /* over the slices' border */
     CHECK(psrt_submit(w->ctx, &r, 1, NULL, NULL));
     CHECK(compare(w->kind, "range", w->value, w->master, 262100, 100));
     CHECK(psrt_pull(w->table, w->value, NULL));
@@ -202,8 +207,10 @@ static psrt_status_t worker(psrt_context_t *ctx, unsigned rank, void *arg)
         w.value = plain ? malloc(bytes) : psrt_alloc(ctx, bytes);
         w.master = malloc(N * sizeof *w.master);
         rc = w.grad && w.value && w.master ? run_kind(&w) : PSRT_ERR_NO_MEMORY;
-        if (plain) free(w.grad), free(w.value);
-        else psrt_free(ctx, w.grad), psrt_free(ctx, w.value);
+        if (plain)
+            free(w.grad), free(w.value);
+        else
+            psrt_free(ctx, w.grad), psrt_free(ctx, w.value);
         free(w.master);
     }
     return rc;
@@ -213,7 +220,10 @@ Test(types, every_type_over_every_transport, .timeout = 400)
 {
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         int plain = i % 2;
-        job_t job = { .workers = WORKERS, .servers = 2, .transport = transports[i], .fn = worker,
+        job_t job = { .workers = WORKERS,
+                      .servers = 2,
+                      .transport = transports[i],
+                      .fn = worker,
                       .arg = &plain };
         cr_log_info("transport %s", transports[i]);
         job_run(&job);
@@ -234,7 +244,8 @@ static psrt_status_t rank0_worker(psrt_context_t *ctx, unsigned rank, void *arg)
         psrt_table_t *table;
         if (k->dtype == PSRT_F16) first[2] = 1000;
         if (k->dtype == PSRT_I64) first[3] = -0x1p52 - 1;
-        for (unsigned i = 0; i < 4; i++) put(k, init, i, first[i]);
+        for (unsigned i = 0; i < 4; i++)
+            put(k, init, i, first[i]);
         p.dtype = k->dtype, p.codec = k->codec, p.ndim = 1, p.shape[0] = 4;
         p.init = "rank0", p.init_data = rank == 0 ? init : NULL;
         CHECK(psrt_dense_create(ctx, k->name, &p, &table));

@@ -53,9 +53,14 @@ Test(placement, slices_of_a_table_are_spread)
 
 Test(placement, slices_cover_every_element_once)
 {
-    static const uint64_t elements[] = { 1, PSRTI_SLICE_ELEMS - 1, PSRTI_SLICE_ELEMS,
-                                         PSRTI_SLICE_ELEMS + 1, 5 * PSRTI_SLICE_ELEMS + 77,
-                                         (1ull << 31) - 1, (1ull << 31) + 1, (1ull << 32) + 3 };
+    static const uint64_t elements[] = { 1,
+                                         PSRTI_SLICE_ELEMS - 1,
+                                         PSRTI_SLICE_ELEMS,
+                                         PSRTI_SLICE_ELEMS + 1,
+                                         5 * PSRTI_SLICE_ELEMS + 77,
+                                         (1ull << 31) - 1,
+                                         (1ull << 31) + 1,
+                                         (1ull << 32) + 3 };
     for (size_t i = 0; i < PSRTI_COUNT(elements); i++) {
         uint64_t next = 0;
         for (uint64_t s = 0; s < psrti_slice_count(elements[i]); s++) {
@@ -73,8 +78,10 @@ Test(placement, large_tables)
     static const struct {
         uint64_t element, slice, first, len; /* len: of the slice if the element is the last one */
     } cases[] = {
-        { (1ull << 31) - 2, 8191, 2147221504, 262143 }, { (1ull << 31) - 1, 8191, 2147221504, 262144 },
-        { 1ull << 31, 8192, 2147483648, 1 },            { (1ull << 32) - 1, 16383, 4294705152, 262144 },
+        { (1ull << 31) - 2, 8191, 2147221504, 262143 },
+        { (1ull << 31) - 1, 8191, 2147221504, 262144 },
+        { 1ull << 31, 8192, 2147483648, 1 },
+        { (1ull << 32) - 1, 16383, 4294705152, 262144 },
         { (1ull << 32) + 2, 16384, 4294967296, 3 },
     };
     for (size_t i = 0; i < PSRTI_COUNT(cases); i++) {

@@ -57,7 +57,8 @@ static double grad_of(uint32_t rank, uint64_t step, uint64_t i)
 
 static void encode_grad(const kind_t *k, uint16_t *out, uint32_t rank, uint64_t step)
 {
-    for (uint64_t i = 0; i < N; i++) out[i] = half_encode(k->half, grad_of(rank, step, i));
+    for (uint64_t i = 0; i < N; i++)
+        out[i] = half_encode(k->half, grad_of(rank, step, i));
 }
 
 static const uint16_t *published(fx_t *fx)
@@ -83,7 +84,9 @@ static void check_values(fx_t *fx, const kind_t *k, const float *master)
 static void sync_steps(const kind_t *k, const char *reduce, int deterministic)
 {
     enum { WORKERS = 3, STEPS = 4 };
-    static const uint32_t order[STEPS][WORKERS] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 } };
+    static const uint32_t order[STEPS][WORKERS] = {
+        { 0, 1, 2 }, { 2, 1, 0 }, { 1, 2, 0 }, { 2, 0, 1 }
+    };
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
     fx_t *fx = fx_open(WORKERS);
     float *master = malloc(N * sizeof *master);
@@ -91,7 +94,8 @@ static void sync_steps(const kind_t *k, const char *reduce, int deterministic)
     p.init = "constant:value=0.7", p.optimizer = "sgd:lr=0.25", p.reduce = reduce;
     p.deterministic = deterministic;
     declare(fx, k, N, p);
-    for (uint64_t i = 0; i < N; i++) master[i] = 0.7f;
+    for (uint64_t i = 0; i < N; i++)
+        master[i] = 0.7f;
     check_values(fx, k, master);
     for (uint64_t step = 0; step < STEPS; step++) {
         for (int w = 0; w < WORKERS; w++) {
@@ -132,7 +136,8 @@ Test(types, small_updates_are_not_lost)
         declare(fx, k, 1, p);
         push(fx, k, 0, 0, 0, &g, 1, PSRTI_F_WHOLE);
         cr_assert_eq(*published(fx), one);
-        for (uint64_t n = 1; n < 64; n++) push(fx, k, 0, n, 0, &g, 1, PSRTI_F_WHOLE);
+        for (uint64_t n = 1; n < 64; n++)
+            push(fx, k, 0, n, 0, &g, 1, PSRTI_F_WHOLE);
         cr_assert_eq(*published(fx), half_encode(k->half, 1 + 0x1p-6));
         fx_close(fx);
     }
@@ -151,7 +156,8 @@ Test(types, a_range_beside_a_reader)
         declare(fx, k, N, p);
         encode_grad(k, g, 0, 0);
         push(fx, k, 0, 0, 0, g, N, PSRTI_F_WHOLE);
-        for (uint64_t e = 0; e < N; e++) master[e] = (float)grad_of(0, 0, e);
+        for (uint64_t e = 0; e < N; e++)
+            master[e] = (float)grad_of(0, 0, e);
         fx->keep = 1;
         psrt_hdr_t h = fx_hdr(fx, 0, PSRTI_T_PULL, 1, 0, 100, 300, 0);
         cr_assert_eq(fx_send(fx, 0, &h, NULL), PSRT_RX_DONE);
@@ -160,7 +166,8 @@ Test(types, a_range_beside_a_reader)
                   r->hdr.dtype == k->dtype);
         encode_grad(k, g, 1, 1);
         push(fx, k, 0, 1, 16000, g, 17000, 0); /* crosses two blocks of the apply */
-        for (uint64_t e = 0; e < 17000; e++) master[16000 + e] += (float)grad_of(1, 1, e);
+        for (uint64_t e = 0; e < 17000; e++)
+            master[16000 + e] += (float)grad_of(1, 1, e);
         check_values(fx, k, master);
         cr_assert(memcmp(r->data, r->copy, r->len) == 0, "the reader's block was written");
         cr_assert_eq(fx_counts(fx).blocks, 2u);
@@ -246,8 +253,10 @@ static void integer_sums(psrt_dtype_t dtype, int deterministic, const int64_t g[
     for (uint32_t r = 3; r-- > 0;) {
         for (uint64_t i = 0; i < N; i++) {
             int64_t v = g[r] + (int64_t)i;
-            if (dtype == PSRT_I32) ((int32_t *)data)[i] = (int32_t)v;
-            else ((int64_t *)data)[i] = v;
+            if (dtype == PSRT_I32)
+                ((int32_t *)data)[i] = (int32_t)v;
+            else
+                ((int64_t *)data)[i] = v;
         }
         psrt_hdr_t h = fx_hdr(fx, r, PSRTI_T_PUSH, 1, 0, 0, N, PSRTI_F_END | PSRTI_F_WHOLE);
         cr_assert_eq(send_as(fx, r, &h, dtype, 0, data, elem), PSRT_RX_DONE);
@@ -337,12 +346,20 @@ static void last_slice(psrt_dtype_t dtype, const void *g, const void *want)
     cr_assert_eq(psrti_shard_hold(shard, 1, &spec), PSRT_OK, "%s", psrt_last_error());
     psrti_peer_t *peer = psrti_shard_link_up(shard, &link, PSRTI_TASK(PSRTI_WORKER, 0), 1);
 
-    psrt_msg_t msg = { .hdr = { .type = PSRTI_T_PUSH, .table = 1, .term = 1, .vshard = vshard, .seq = 1,
-                                .flags = PSRTI_F_PULL | PSRTI_F_WHOLE, .dtype = (uint8_t)dtype,
-                                .offset = elements - 3, .length = 3 },
-                       .data = g, .len = 3 * elem };
+    psrt_msg_t msg = { .hdr = { .type = PSRTI_T_PUSH,
+                                .table = 1,
+                                .term = 1,
+                                .vshard = vshard,
+                                .seq = 1,
+                                .flags = PSRTI_F_PULL | PSRTI_F_WHOLE,
+                                .dtype = (uint8_t)dtype,
+                                .offset = elements - 3,
+                                .length = 3 },
+                       .data = g,
+                       .len = 3 * elem };
     cr_assert_eq(psrti_shard_msg(shard, peer, &msg), PSRT_RX_DONE);
-    cr_assert(sink.hdr.type == PSRTI_T_VALUE && sink.hdr.offset == 1ull << 32 && sink.len == 3 * elem);
+    cr_assert(sink.hdr.type == PSRTI_T_VALUE && sink.hdr.offset == 1ull << 32 &&
+              sink.len == 3 * elem);
     cr_assert(memcmp(sink.data, want, 3 * elem) == 0);
     msg.hdr.seq = 2, msg.hdr.offset = elements - 2; /* one element past the end */
     cr_assert_eq(psrti_shard_msg(shard, peer, &msg), PSRT_RX_BAD);

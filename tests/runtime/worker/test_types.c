@@ -20,10 +20,18 @@ static psrt_rx_t answer(fx_t *fx, size_t i, psrt_dtype_t dtype, int codec, const
                         uint64_t len)
 {
     const psrt_hdr_t *h = &fx->sent[i].hdr;
-    psrt_msg_t m = { .hdr = { .type = PSRTI_T_VALUE, .term = h->term, .seq = h->seq, .step = 1,
-                              .table = h->table, .vshard = h->vshard, .offset = h->offset,
-                              .length = h->length, .dtype = (uint8_t)dtype, .codec = (uint8_t)codec },
-                     .data = data, .len = len };
+    psrt_msg_t m = { .hdr = { .type = PSRTI_T_VALUE,
+                              .term = h->term,
+                              .seq = h->seq,
+                              .step = 1,
+                              .table = h->table,
+                              .vshard = h->vshard,
+                              .offset = h->offset,
+                              .length = h->length,
+                              .dtype = (uint8_t)dtype,
+                              .codec = (uint8_t)codec },
+                     .data = data,
+                     .len = len };
     return psrti_client_msg(fx->client, fx->sent[i].owner, &m);
 }
 
@@ -40,7 +48,8 @@ Test(types, a_codec_rounds_what_is_sent)
         fx_t *fx = fx_open();
         psrti_cop_t op;
         declare(fx, PSRT_F32, half->name, COUNT);
-        for (int i = 0; i < COUNT; i++) fx->memory[i] = 0.001f * (float)(i * i - 20000) + 1e-3f;
+        for (int i = 0; i < COUNT; i++)
+            fx->memory[i] = 0.001f * (float)(i * i - 20000) + 1e-3f;
         fx_submit(fx, &op, 1, PUSH | PULL, 0, 0);
         const fx_send_t *s = &fx->sent[0];
         cr_assert(s->hdr.dtype == PSRT_F32 && s->hdr.codec == codecs[c].codec &&
@@ -71,7 +80,8 @@ Test(types, an_encoded_push_is_repeated)
     fx_t *fx = fx_open();
     psrti_cop_t op;
     declare(fx, PSRT_F32, "f16", 100);
-    for (int i = 0; i < 100; i++) fx->memory[i] = (float)i;
+    for (int i = 0; i < 100; i++)
+        fx->memory[i] = (float)i;
     fx->keep = 1;
     fx_submit(fx, &op, 1, PUSH, 0, 0);
     fx_done(fx, 0);
@@ -149,21 +159,26 @@ static void whole_range(uint64_t elements, uint64_t offset, uint64_t count, psrt
     const uint64_t elem = psrt_dtype_size(dtype);
     declare(fx, dtype, NULL, elements);
     uint64_t hash = psrti_hash_bytes("t", 1);
-    psrti_transfer_t x = { .table = fx->table[1], .grad = fx->memory, .offset = offset,
-                           .count = count, .step = PSRT_STEP_NEXT };
+    psrti_transfer_t x = { .table = fx->table[1],
+                           .grad = fx->memory,
+                           .offset = offset,
+                           .count = count,
+                           .step = PSRT_STEP_NEXT };
     memset(&op, 0, sizeof op);
     psrti_client_submit(fx->client, &op, &x, 1);
     fx_progress(fx);
     uint64_t at = offset;
     for (size_t i = 0; at < offset + count; i++) {
         size_t k = 0; /* owners take turns: the message that goes on at `at` */
-        while (k < fx->sends && fx->sent[k].hdr.offset != at) k++;
+        while (k < fx->sends && fx->sent[k].hdr.offset != at)
+            k++;
         cr_assert(k < fx->sends, "nothing sent for element %llu", (unsigned long long)at);
         const fx_send_t *s = &fx->sent[k];
         cr_assert(s->hdr.length > 0 && s->len == s->hdr.length * elem);
         cr_assert_eq(s->hdr.vshard, (hash + at / 262144) % 8);
         cr_assert_eq(at / 262144, (at + s->hdr.length - 1) / 262144, "crosses slices");
-        cr_assert_eq((const char *)s->data - (const char *)fx->memory, (ptrdiff_t)((at - offset) * elem));
+        cr_assert_eq((const char *)s->data - (const char *)fx->memory,
+                     (ptrdiff_t)((at - offset) * elem));
         at += s->hdr.length;
         cr_assert_eq(fx_ack(fx, k, PSRT_OK, PSRTI_F_APPLIED, 1), PSRT_RX_DONE);
     }
