@@ -36,8 +36,8 @@ typedef enum psrti_config_type {
       "coordinator: inherited listening TCP socket to use instead of binding one")                 \
     X(BIND_ADDRESS, TEXT, "PSRT_BIND_ADDRESS", "", NULL, 0, 0,                                     \
       "address to listen on; default: that of the interface towards the coordinator")              \
-    X(SECURITY, ENUM, "PSRT_SECURITY", "encrypted", "encrypted|off", 0, 0,                         \
-      "protection between hosts; off only by explicit choice")                                     \
+    X(SECURITY, ENUM, "PSRT_SECURITY", "encrypted", "encrypted|authenticated|off", 0, 0,           \
+      "protection between hosts, the same for all tasks of a job: docs/security.md")               \
     X(TRANSPORT, TEXT, "PSRT_TRANSPORT", "", NULL, 0, 0,                                           \
       "comma list of allowed transports in order of preference; empty: by score")                  \
     X(FAULT, TEXT, "PSRT_FAULT", "", NULL, 0, 0,                                                   \
@@ -63,7 +63,7 @@ typedef enum psrti_config_type {
     X(SPIN, DURATION, "PSRT_SPIN", "50us", NULL, 0, 0,                                             \
       "how long a waiter polls before it sleeps, when cores are free")                             \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \
-      "kernel variant to use: scalar, avx2; empty: the best of this machine")                      \
+      "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")               \
     X(LOG_LEVEL, ENUM, "PSRT_LOG_LEVEL", "warn", "error|warn|info|debug", 0, 0,                    \
       "lines up to this level go to the log sink")
 

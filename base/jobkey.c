@@ -151,23 +151,15 @@ psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key)
     return status;
 }
 
-static size_t put_le(uint8_t *out, uint64_t value, size_t bytes)
+void psrti_jobkey_token(const psrti_jobkey_t *key, const void *message, size_t size,
+                        uint8_t token[16])
 {
-    for (size_t i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> (8 * i));
-    return bytes;
-}
-
-void psrti_jobkey_token(const psrti_jobkey_t *key, uint32_t task, uint64_t incarnation,
-                        uint64_t challenge, uint8_t token[16])
-{
-    uint8_t message[sizeof(key->nonce) + 4 + 8 + 8];
-    size_t pos = sizeof(key->nonce);
-    memcpy(message, key->nonce, sizeof(key->nonce));
-    pos += put_le(message + pos, task, 4);
-    pos += put_le(message + pos, incarnation, 8);
-    pos += put_le(message + pos, challenge, 8);
-    crypto_generichash(token, 16, message, pos, key->secret, sizeof(key->secret));
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, key->secret, sizeof(key->secret), 16);
+    crypto_generichash_update(&state, key->nonce, sizeof(key->nonce));
+    crypto_generichash_update(&state, message, size);
+    crypto_generichash_final(&state, token, 16);
+    sodium_memzero(&state, sizeof(state));
 }
 
 int psrti_jobkey_token_equal(const uint8_t a[16], const uint8_t b[16])

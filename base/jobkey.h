@@ -4,6 +4,7 @@
 #ifndef PSRTI_BASE_JOBKEY_H
 #define PSRTI_BASE_JOBKEY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <psrt/status.h>
@@ -19,10 +20,10 @@ psrt_status_t psrti_jobkey_generate(psrti_jobkey_t *key);
 psrt_status_t psrti_jobkey_write(const psrti_jobkey_t *key, const char *path);
 /* Refuses a file that others can read or that another user owns, naming it and what to do. */
 psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key);
-/* 16-byte keyed hash that proves knowledge of the secret for (nonce, task, incarnation, challenge):
- * BLAKE2b-128 with the secret as key over the fields in this order, little-endian. */
-void psrti_jobkey_token(const psrti_jobkey_t *key, uint32_t task, uint64_t incarnation,
-                        uint64_t challenge, uint8_t token[16]);
+/* Proves that whoever made it knows the secret: BLAKE2b-128 with the secret as key over the nonce and
+ * the message. It is fresh only if the message is. */
+void psrti_jobkey_token(const psrti_jobkey_t *key, const void *message, size_t size,
+                        uint8_t token[16]);
 /* Constant time. */
 int psrti_jobkey_token_equal(const uint8_t a[16], const uint8_t b[16]);
 void psrti_jobkey_wipe(psrti_jobkey_t *key);

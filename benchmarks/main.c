@@ -5,6 +5,7 @@
 #include <psrt/psrt.h>
 
 #include "flags.h"
+#include "kernels.h"
 #include "ps.h"
 
 static const struct {
@@ -13,6 +14,7 @@ static const struct {
     int (*run)(int argc, char **argv); /* arguments after the subcommand; returns the exit code */
 } subcommands[] = {
     { "ps", "push, pull and push_pull between workers and servers", bench_ps },
+    { "kernels", "copies, sums, conversions and optimizers in memory", bench_kernels },
 };
 
 #define SUBCOMMANDS (sizeof subcommands / sizeof *subcommands)

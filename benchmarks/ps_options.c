@@ -122,8 +122,8 @@ static int set_servers(void *options, const char *name, const char *text)
 
 static int set_security(void *options, const char *name, const char *text)
 {
-    if (strcmp(text, "encrypted") != 0 && strcmp(text, "off") != 0)
-        return bench_fail("--%s %s: not one of encrypted, off", name, text);
+    if (strcmp(text, "encrypted") && strcmp(text, "authenticated") && strcmp(text, "off"))
+        return bench_fail("--%s %s: not one of encrypted, authenticated, off", name, text);
     ((ps_options_t *)options)->security = text;
     return 0;
 }
@@ -162,7 +162,7 @@ static const bench_flag_t flags[] = {
       set_buffers },
     { "workers", "N", "worker processes (default 1)", set_workers },
     { "servers", "N", "server processes (default 1)", set_servers },
-    { "security", "LEVEL", "encrypted or off; concerns zmq (default: the library's)",
+    { "security", "LEVEL", "encrypted, authenticated or off; concerns zmq (default: the library's)",
       set_security },
     { "seconds", "S", "measuring time of one cell, about (default 0.5)", set_seconds },
     { "json", "FILE", "also write the rows to FILE, as an array of objects", set_json },

@@ -233,10 +233,12 @@ static void draw_f64(const psrti_init_t *init, const uint32_t word[4], double ou
 
 static void store(psrt_dtype_t dtype, void *dst, uint64_t i, double value)
 {
-    if (dtype == PSRT_F64)
-        ((double *)dst)[i] = value;
-    else
-        ((float *)dst)[i] = (float)value;
+    switch (dtype) {
+    case PSRT_F64: ((double *)dst)[i] = value; break;
+    case PSRT_I32: ((int32_t *)dst)[i] = (int32_t)value; break;
+    case PSRT_I64: ((int64_t *)dst)[i] = (int64_t)value; break;
+    default: ((float *)dst)[i] = (float)value; break;
+    }
 }
 
 static void fill_random(const psrti_init_t *init, psrt_dtype_t dtype, void *dst, uint64_t first,

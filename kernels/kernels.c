@@ -9,7 +9,10 @@
 
 static const psrti_kernels_t *const variants[] = {
 #if defined(__x86_64__)
+    &psrti_kernels_avx512,
     &psrti_kernels_avx2,
+#elif defined(__aarch64__)
+    &psrti_kernels_neon,
 #endif
     &psrti_kernels_scalar,
     NULL,

@@ -18,9 +18,11 @@ typedef void (*psrti_add_fn)(void *dst, const void *a, const void *b, uint64_t n
  * average is a true division, so that n equal contributions whose sum is exact give back that
  * value, which a multiplication by the rounded 1/n does not. */
 typedef void (*psrti_divide_fn)(void *dst, const void *src, double divisor, uint64_t n);
+/* dst[i] = src[i] in another format; no overlap. */
+typedef void (*psrti_convert_fn)(void *dst, const void *src, uint64_t n);
 
 typedef struct psrti_kernels {
-    const char *name; /* "scalar", "avx2" */
+    const char *name; /* "scalar", "neon", "avx2", "avx512" */
     int score;
     int (*supported)(void);
     void (*copy)(void *dst, const void *src, uint64_t bytes);
@@ -28,6 +30,17 @@ typedef struct psrti_kernels {
         psrti_add_fn add;
         psrti_divide_fn divide;
     } f32, f64;
+    /* Integers: two's complement, a sum beyond the range wraps around. */
+    psrti_add_fn add_i32, add_i64;
+    /* The 16-bit formats, denormals included on both sides. */
+    struct psrti_kernels_of_half {
+        psrti_convert_fn to_f32; /* exact */
+        /* To the nearest value, ties to even; beyond the range an infinity; a NaN gives a quiet NaN
+         * of its sign and upper payload bits. */
+        psrti_convert_fn from_f32;
+        /* f32 dst[i] = f32 a[i] + 16-bit b[i]; dst may be a. */
+        psrti_add_fn add_to_f32;
+    } f16, bf16;
 } psrti_kernels_t;
 
 /* All variants compiled in, best first, NULL at the end. */
@@ -46,7 +59,8 @@ psrt_status_t psrti_init_parse(const char *spec, const char *table_name, int ndi
                                const uint64_t *shape, psrti_init_t **init_p);
 void psrti_init_destroy(psrti_init_t *init);
 int psrti_init_is_rank0(const psrti_init_t *init);
-/* Values of elements [first, first + n) into dst of `dtype` (f32, f64). rank0 gives zeros. */
+/* Values of elements [first, first + n) into dst of `dtype` (f32, f64; of a constant that they hold
+ * also i32, i64). rank0 gives zeros. */
 void psrti_init_fill(const psrti_init_t *init, psrt_dtype_t dtype, void *dst, uint64_t first,
                      uint64_t n);
 

@@ -13,7 +13,16 @@
 #define OPTIMIZERS(X)                                                                              \
     X(sgd)                                                                                         \
     X(momentum)                                                                                    \
-    X(adam)
+    X(nesterov)                                                                                    \
+    X(adagrad)                                                                                     \
+    X(adadelta)                                                                                    \
+    X(rmsprop)                                                                                     \
+    X(adam)                                                                                        \
+    X(adamw)                                                                                       \
+    X(adamax)                                                                                      \
+    X(nadam)                                                                                       \
+    X(ftrl)                                                                                        \
+    X(lion)
 
 #define DECLARE(name) extern const psrt_optimizer_ops_t psrti_optimizer_##name;
 OPTIMIZERS(DECLARE)
@@ -60,6 +69,17 @@ psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out)
     if (wrong) return psrti_fail(PSRT_ERR_INVALID, "optimizer %s: %s", opt.ops->name, wrong);
     *out = opt;
     return PSRT_OK;
+}
+
+void psrti_optimizer_state_fill(const psrti_optimizer_t *opt, int index, psrt_dtype_t dtype,
+                                void *state, uint64_t n)
+{
+    double start = opt->ops->state_start ? opt->ops->state_start(index, opt->params) : 0;
+    if (start == 0) return; /* pages of calloc that nothing has written cost no memory */
+    for (uint64_t i = 0; dtype == PSRT_F32 && i < n; i++)
+        ((float *)state)[i] = (float)start;
+    for (uint64_t i = 0; dtype == PSRT_F64 && i < n; i++)
+        ((double *)state)[i] = start;
 }
 
 /* Fewest digits that read back as the same number: 0.001, not 0.0010000000000000000208. */

@@ -15,6 +15,9 @@ typedef struct psrti_optimizer {
 psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out);
 /* Canonical text with every hyper-parameter, to compare and to show specifications. */
 psrt_status_t psrti_optimizer_format(const psrti_optimizer_t *opt, char *buf, size_t size);
+/* Gives the n elements of state `index`, which are zeros, their value before the first update. */
+void psrti_optimizer_state_fill(const psrti_optimizer_t *opt, int index, psrt_dtype_t dtype,
+                                void *state, uint64_t n);
 /* The table, NULL at the end, for listings and tests. */
 const psrt_optimizer_ops_t *const *psrti_optimizer_all(void);
 

@@ -49,7 +49,8 @@ static const struct flag {
       "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)" },
     { "grace", OPT_GRACE, "T",
       "time between asking tasks to end (SIGTERM) and killing\nthem (SIGKILL); default 5s" },
-    { "security", OPT_SECURITY, "encrypted|off", "PSRT_SECURITY of the tasks" },
+    { "security", OPT_SECURITY, "LEVEL",
+      "PSRT_SECURITY of the tasks: encrypted, authenticated or off" },
     { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
     { "dry-run", OPT_DRY_RUN, NULL, "print role, index, command and environment of each task" },
     { "quiet", OPT_QUIET, NULL, "print no notes of the launcher but errors" },
@@ -160,8 +161,9 @@ static psrt_status_t parse_export(psrti_job_t *job, const char *text)
 
 static psrt_status_t parse_security(psrti_job_t *job, const char *text)
 {
-    if (strcmp(text, "encrypted") && strcmp(text, "off"))
-        return psrti_fail(PSRT_ERR_INVALID, "--security %s: not one of encrypted, off", text);
+    if (strcmp(text, "encrypted") && strcmp(text, "authenticated") && strcmp(text, "off"))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "--security %s: not one of encrypted, authenticated, off", text);
     job->security = text;
     return PSRT_OK;
 }

@@ -91,7 +91,8 @@ static const char *frame_fault(const uint8_t in[PSRTI_FRAME_BYTES])
     if (in[AT_TYPE] == 0 || in[AT_TYPE] > PSRTI_T_MAX) return "unknown frame type";
     if (get16(in + AT_FLAGS) & ~PSRTI_F_KNOWN) return "unknown flag";
     if (in[AT_DTYPE] >= PSRTI_COUNT(element_bytes)) return "unknown dtype";
-    if (in[AT_CODEC] != 0) return "unknown codec";
+    if (in[AT_CODEC] >= PSRTI_CODECS) return "unknown codec";
+    if (in[AT_CODEC] && in[AT_DTYPE] != PSRT_F32) return "codec of a type that is not f32";
     if (get16(in + AT_RESERVED) != 0) return "reserved bytes are not zero";
     return NULL;
 }
@@ -132,7 +133,10 @@ psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p)
     case PSRTI_T_PUSH:
     case PSRTI_T_INIT:
     case PSRTI_T_VALUE:
-        if (hdr->dtype < PSRTI_COUNT(element_bytes)) size = element_bytes[hdr->dtype];
+        if (hdr->codec)
+            size = 2;
+        else if (hdr->dtype < PSRTI_COUNT(element_bytes))
+            size = element_bytes[hdr->dtype];
         if (size == 0 && hdr->length != 0) return PSRT_ERR_PROTOCOL;
         break;
     case PSRTI_T_HELLO:

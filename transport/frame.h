@@ -24,10 +24,20 @@ typedef enum psrti_frame_type {
     PSRTI_T_MAX = 11
 } psrti_frame_type_t;
 
+/* How the payload of a PUSH or VALUE of an f32 table stands on the wire; `dtype` stays that of the
+ * table. */
+typedef enum psrti_codec {
+    PSRTI_CODEC_NONE = 0, /* as it is                          */
+    PSRTI_CODEC_F16 = 1,  /* each element rounded to f16        */
+    PSRTI_CODEC_BF16 = 2, /* each element rounded to bf16       */
+    PSRTI_CODECS = 3
+} psrti_codec_t;
+
 #define PSRTI_F_PULL 0x0001u    /* push: return the value after the apply                 */
 #define PSRTI_F_END 0x0002u     /* push: ends the worker's step on this slice             */
 #define PSRTI_F_APPLIED 0x0004u /* ack: applied, not only captured                        */
-#define PSRTI_F_LATE 0x0008u    /* reply: the step was closed, contribution discarded     */
+#define PSRTI_F_LATE 0x0008u    /* reply: the step was closed, contribution discarded;
+                                   clock: the worker came late and goes on from `step`    */
 #define PSRTI_F_WHOLE 0x0010u   /* push: covers the whole slice                           */
 #define PSRTI_F_CRC 0x0020u     /* a CRC32C of the payload trails it (reserved)           */
 #define PSRTI_F_EXT 0x0040u     /* body starts with a 32-byte extension: psrt_rdesc_t     */
@@ -37,11 +47,12 @@ typedef enum psrti_frame_type {
 /* Sets magic, version, reserved and crc; the other fields are the caller's. */
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
 /* ERR_PROTOCOL if magic, version, type, flags, reserved or crc are not right; `why` (may be NULL)
- * then points to a static text. Also rejects a dtype or codec that is not known. */
+ * then points to a static text. Also rejects a dtype or codec that is not known, and a codec on
+ * anything but f32. */
 psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
                                  const char **why);
-/* Payload bytes that this header announces: length x size of dtype for PUSH, INIT, VALUE; length for
- * HELLO, WELCOME, CTRL; 0 for others. ERR_PROTOCOL on overflow. */
+/* Payload bytes that this header announces: length x size of dtype (with a codec: of its format) for
+ * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL; 0 for others. ERR_PROTOCOL on overflow. */
 psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p);
 
 /* 32-byte extension, little endian. */

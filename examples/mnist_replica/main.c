@@ -9,6 +9,9 @@
  *
  * fc2 travels while fc1's gradient is computed and, if need be, during the next step's forward pass
  * of fc1. fc1 has the higher priority: it is needed first.
+ *
+ * Steps have the same number on every worker. One that was restarted in its place goes on with the step
+ * that the job has come to, one that was too late (--consistency sync:backup=1) with a later one.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +21,7 @@
 #include <psrt/psrt.h>
 
 #include "data.h"
+#include "half.h"
 #include "mlp.h"
 #include "options.h"
 #include "progress.h"
@@ -29,7 +33,8 @@ enum { FC1_WEIGHT, FC1_BIAS, FC2_WEIGHT, FC2_BIAS, TABLES };
 
 typedef struct param {
     psrt_table_t *table;
-    float *value, *grad; /* psrt_alloc: the servers read and write them without copies */
+    void *value_sent, *grad_sent; /* psrt_alloc: the servers read and write them without copies */
+    float *value, *grad;          /* f32: the same memory; else what is computed with           */
     float *initial;
     uint64_t count;
 } param_t;
@@ -49,6 +54,8 @@ typedef struct trainer {
     options_t options;
     psrt_context_t *ctx;
     uint32_t rank, workers;
+    uint64_t first_step; /* above 0: this worker came when the others had begun */
+    uint64_t epoch;      /* of `order` */
     param_t param[TABLES];
     psrt_op_t *fc1, *fc2; /* the push_pull of a layer that is under way, or NULL */
     data_t train;
@@ -70,11 +77,29 @@ static int check(psrt_status_t status, const char *what)
     return status == PSRT_OK ? 0 : fail(what, psrt_last_error());
 }
 
-static int wait_for(psrt_op_t **op, const char *what)
+/* Tables of 16 bits: from and to the f32 that the network computes with. */
+static void unpack_value(const trainer_t *t, const param_t *p)
 {
+    if (t->options.dtype == PSRT_F16) half_from_f16(p->value_sent, p->value, p->count);
+    if (t->options.dtype == PSRT_BF16) half_from_bf16(p->value_sent, p->value, p->count);
+}
+
+static void pack_grad(const trainer_t *t, const param_t *p)
+{
+    if (t->options.dtype == PSRT_F16) half_to_f16(p->grad, p->grad_sent, p->count);
+    if (t->options.dtype == PSRT_BF16) half_to_bf16(p->grad, p->grad_sent, p->count);
+}
+
+/* The end of a layer's push_pull, if one is under way. */
+static int wait_for(const trainer_t *t, psrt_op_t **op, int first_table, const char *what)
+{
+    if (!*op) return 0;
     psrt_status_t status = psrt_op_wait(*op, PSRT_FOREVER);
     *op = NULL;
-    return check(status, what);
+    if (check(status, what)) return -1;
+    for (int i = 0; i < 2; i++)
+        unpack_value(t, &t->param[first_table + i]);
+    return 0;
 }
 
 /* ---- start ---------------------------------------------------------------------------------- */
@@ -87,6 +112,7 @@ static int create_tables(trainer_t *t)
     psrt_table_t *tables[TABLES];
     for (int i = 0; i < TABLES; i++) {
         params[i] = (psrt_dense_params_t)PSRT_DENSE_PARAMS_INIT;
+        params[i].dtype = t->options.dtype;
         params[i].ndim = specs[i].ndim;
         memcpy(params[i].shape, specs[i].shape, sizeof specs[i].shape);
         int random = strcmp(specs[i].init, "zeros") != 0;
@@ -110,23 +136,33 @@ static int pull_all(trainer_t *t, const char *what)
     for (int i = 0; i < TABLES; i++) {
         requests[i] = (psrt_request_t)PSRT_REQUEST_INIT;
         requests[i].table = t->param[i].table;
-        requests[i].value = t->param[i].value;
+        requests[i].value = t->param[i].value_sent;
     }
-    return check(psrt_submit(t->ctx, requests, TABLES, NULL, NULL), what);
+    if (check(psrt_submit(t->ctx, requests, TABLES, NULL, NULL), what)) return -1;
+    for (int i = 0; i < TABLES; i++)
+        unpack_value(t, &t->param[i]);
+    return 0;
+}
+
+static int alloc_param(trainer_t *t, param_t *p)
+{
+    uint64_t sent = p->count * psrt_dtype_size(t->options.dtype), bytes = p->count * sizeof(float);
+    int separate = t->options.dtype != PSRT_F32;
+    p->value_sent = psrt_alloc(t->ctx, sent);
+    p->grad_sent = psrt_alloc(t->ctx, sent);
+    if (!p->value_sent || !p->grad_sent) return fail("memory", psrt_last_error());
+    p->value = separate ? malloc(bytes) : p->value_sent;
+    p->grad = separate ? malloc(bytes) : p->grad_sent;
+    p->initial = malloc(bytes);
+    return p->value && p->grad && p->initial ? 0 : fail("memory", "out of memory");
 }
 
 static int create_params(trainer_t *t)
 {
     if (create_tables(t)) return -1;
     for (int i = 0; i < TABLES; i++) {
-        param_t *p = &t->param[i];
-        p->count = specs[i].shape[0] * (specs[i].ndim == 2 ? specs[i].shape[1] : 1);
-        uint64_t bytes = p->count * sizeof(float);
-        p->value = psrt_alloc(t->ctx, bytes);
-        p->grad = psrt_alloc(t->ctx, bytes);
-        if (!p->value || !p->grad) return fail(specs[i].name, psrt_last_error());
-        p->initial = malloc(bytes);
-        if (!p->initial) return fail(specs[i].name, "out of memory");
+        t->param[i].count = specs[i].shape[0] * (specs[i].ndim == 2 ? specs[i].shape[1] : 1);
+        if (alloc_param(t, &t->param[i])) return -1;
     }
     if (pull_all(t, "initial weights")) return -1;
     for (int i = 0; i < TABLES; i++)
@@ -167,16 +203,41 @@ static int start(trainer_t *t)
 
 /* ---- training ------------------------------------------------------------------------------- */
 
-static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_t **op_p)
+/* The step to which a push to the table would belong. */
+static uint64_t step_of(const param_t *p)
+{
+    psrt_table_attr_t attr = PSRT_TABLE_ATTR_INIT;
+    psrt_table_query(p->table, &attr);
+    return attr.step;
+}
+
+/* The lowest of the tables: who came late may be a little further on some of them. */
+static uint64_t next_step(const trainer_t *t)
+{
+    uint64_t step = step_of(&t->param[0]);
+    for (int i = 1; i < TABLES; i++) {
+        uint64_t other = step_of(&t->param[i]);
+        if (other < step) step = other;
+    }
+    return step;
+}
+
+/* A table that is ahead of this step gets its gradient later; its values are pulled. */
+static int push_pull_layer(trainer_t *t, uint64_t step, int first_table, int priority,
+                           psrt_op_t **op_p)
 {
     psrt_request_t requests[2];
     for (int i = 0; i < 2; i++) {
         const param_t *p = &t->param[first_table + i];
         requests[i] = (psrt_request_t)PSRT_REQUEST_INIT;
         requests[i].table = p->table;
-        requests[i].grad = p->grad;
-        requests[i].value = p->value;
+        pack_grad(t, p);
+        requests[i].value = p->value_sent;
         requests[i].priority = priority;
+        if (step_of(p) == step)
+            requests[i].grad = p->grad_sent;
+        else
+            requests[i].step = step + 1;
     }
     return check(psrt_submit(t->ctx, requests, 2, NULL, op_p), specs[first_table].name);
 }
@@ -185,27 +246,28 @@ static int push_pull_layer(trainer_t *t, int first_table, int priority, psrt_op_
  * batch of 2 B sees in each step what two workers with B each see. */
 static void gather(trainer_t *t, uint64_t step, uint64_t steps_per_epoch)
 {
-    uint64_t in_epoch = step % steps_per_epoch;
-    if (in_epoch == 0)
-        data_shuffle(t->order, t->train.count, t->options.seed, step / steps_per_epoch);
+    uint64_t in_epoch = step % steps_per_epoch, epoch = step / steps_per_epoch;
+    if (epoch != t->epoch || step == t->first_step)
+        data_shuffle(t->order, t->train.count, t->options.seed, epoch);
+    t->epoch = epoch;
     uint64_t first = (in_epoch * t->workers + t->rank) * t->options.batch;
     data_gather(&t->train, t->order + first, t->options.batch, t->images, t->labels);
 }
 
-static int train_step(trainer_t *t, double *loss_p)
+static int train_step(trainer_t *t, uint64_t step, double *loss_p)
 {
     param_t *p = t->param;
     size_t rows = t->options.batch;
-    if (wait_for(&t->fc1, "fc1")) return -1;
+    if (wait_for(t, &t->fc1, FC1_WEIGHT, "fc1")) return -1;
     mlp_forward_hidden(&t->net, rows, t->images, p[FC1_WEIGHT].value, p[FC1_BIAS].value);
-    if (wait_for(&t->fc2, "fc2")) return -1;
+    if (wait_for(t, &t->fc2, FC2_WEIGHT, "fc2")) return -1;
     mlp_forward_output(&t->net, rows, p[FC2_WEIGHT].value, p[FC2_BIAS].value);
     double loss = mlp_loss(&t->net, rows, t->labels);
     if (!isfinite(loss)) return fail("training", "the loss is not finite; try a lower lr");
     mlp_backward_output(&t->net, rows, p[FC2_WEIGHT].value, p[FC2_WEIGHT].grad, p[FC2_BIAS].grad);
-    if (push_pull_layer(t, FC2_WEIGHT, 0, &t->fc2)) return -1;
+    if (push_pull_layer(t, step, FC2_WEIGHT, 0, &t->fc2)) return -1;
     mlp_backward_hidden(&t->net, rows, t->images, p[FC1_WEIGHT].grad, p[FC1_BIAS].grad);
-    if (push_pull_layer(t, FC1_WEIGHT, 1, &t->fc1)) return -1;
+    if (push_pull_layer(t, step, FC1_WEIGHT, 1, &t->fc1)) return -1;
     *loss_p = loss;
     return 0;
 }
@@ -219,13 +281,19 @@ static int train(trainer_t *t)
     progress_t progress;
     progress_start(&progress, t->ctx, total, steps_per_epoch, images_per_step,
                    t->rank == 0 && !o->quiet);
-    for (uint64_t step = 0; step < total; step++) {
+    t->first_step = next_step(t);
+    if (t->first_step && !o->quiet) {
+        printf("worker %u goes on with step %llu\n", t->rank, (unsigned long long)t->first_step);
+        fflush(stdout);
+    }
+    for (uint64_t step = t->first_step; step < total; step = next_step(t)) {
         double loss = 0;
         gather(t, step, steps_per_epoch);
-        if (train_step(t, &loss)) return -1;
+        if (train_step(t, step, &loss)) return -1;
         progress_step(&progress, step + 1, loss);
     }
-    if (wait_for(&t->fc1, "fc1") || wait_for(&t->fc2, "fc2")) return -1;
+    if (wait_for(t, &t->fc1, FC1_WEIGHT, "fc1") || wait_for(t, &t->fc2, FC2_WEIGHT, "fc2"))
+        return -1;
     progress_end(&progress);
     return 0;
 }
@@ -233,9 +301,10 @@ static int train(trainer_t *t)
 /* ---- end ------------------------------------------------------------------------------------ */
 
 /* Every slice of every table must have been trained: one that still has its initial values means
- * that its server took gradients and applied none of them. */
+ * that its server took gradients and applied none of them. Who came late may have seen no step. */
 static int check_trained(const trainer_t *t)
 {
+    if (t->first_step) return 0;
     for (int i = 0; i < TABLES; i++) {
         const param_t *p = &t->param[i];
         for (uint64_t at = 0; at < p->count; at += SLICE_ELEMENTS) {
@@ -320,8 +389,12 @@ static int finish(trainer_t *t, double *accuracy_p)
 static void release(trainer_t *t)
 {
     psrt_context_destroy(t->ctx); /* first: operations may still use the buffers */
-    for (int i = 0; i < TABLES; i++)
-        free(t->param[i].initial);
+    for (int i = 0; i < TABLES; i++) {
+        param_t *p = &t->param[i];
+        if (p->value != p->value_sent) free(p->value);
+        if (p->grad != p->grad_sent) free(p->grad);
+        free(p->initial);
+    }
     data_free(&t->train);
     mlp_free(&t->net);
     free(t->order);

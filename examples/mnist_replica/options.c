@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const options_t defaults = {
     .epochs = 6,
@@ -13,6 +14,7 @@ static const options_t defaults = {
     .seed = 1,
     .optimizer = "momentum:lr=0.015,momentum=0.9",
     .consistency = "sync",
+    .dtype = PSRT_F32,
     .data = "/usr/share/datasets/fashion-mnist",
 };
 
@@ -30,7 +32,8 @@ static void print_help(void)
         "  --batch N          images of one worker in a step (default %u)\n"
         "  --optimizer SPEC   sgd:lr=.., momentum:lr=..,momentum=.., adam:lr=.., ...\n"
         "                     (default %s)\n"
-        "  --consistency C    sync, async or ssp:S (default %s)\n"
+        "  --consistency C    sync, sync:backup=B, async or ssp:S (default %s)\n"
+        "  --dtype T          f32, f16 or bf16: of the tables (default f32)\n"
         "  --deterministic    bit-equal results in every run (sync only)\n"
         "  --seed N           of initial weights and order of the images (default %llu)\n"
         "  --train-limit N    use the first N training images only\n"
@@ -61,12 +64,25 @@ static int parse_number(const char *flag, const char *text, uint64_t min, uint64
     return 0;
 }
 
+static int parse_dtype(const char *text, psrt_dtype_t *out)
+{
+    static const struct {
+        const char *name;
+        psrt_dtype_t dtype;
+    } known[] = { { "f32", PSRT_F32 }, { "f16", PSRT_F16 }, { "bf16", PSRT_BF16 } };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].name) == 0) return *out = known[i].dtype, 0;
+    fprintf(stderr, "mnist_replica: --dtype %s: not f32, f16 or bf16\n", text);
+    return -1;
+}
+
 enum {
     EPOCHS = 256,
     STEPS,
     BATCH,
     OPTIMIZER,
     CONSISTENCY,
+    DTYPE,
     DETERMINISTIC,
     SEED,
     TRAIN_LIMIT,
@@ -80,6 +96,7 @@ static const struct option flags[] = { { "epochs", required_argument, NULL, EPOC
                                        { "batch", required_argument, NULL, BATCH },
                                        { "optimizer", required_argument, NULL, OPTIMIZER },
                                        { "consistency", required_argument, NULL, CONSISTENCY },
+                                       { "dtype", required_argument, NULL, DTYPE },
                                        { "deterministic", no_argument, NULL, DETERMINISTIC },
                                        { "seed", required_argument, NULL, SEED },
                                        { "train-limit", required_argument, NULL, TRAIN_LIMIT },
@@ -107,6 +124,7 @@ static int apply(options_t *o, int flag, const char *name, const char *arg)
         return result;
     case OPTIMIZER: o->optimizer = arg; return 0;
     case CONSISTENCY: o->consistency = arg; return 0;
+    case DTYPE: return parse_dtype(arg, &o->dtype);
     case DETERMINISTIC: o->deterministic = 1; return 0;
     case DATA: o->data = arg; return 0;
     case SAVE: o->save = arg; return 0;

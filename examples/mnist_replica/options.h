@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <psrt/psrt.h>
+
 typedef struct options {
     uint64_t epochs;
     uint64_t steps;       /* 0: as many as the epochs have */
@@ -11,6 +13,7 @@ typedef struct options {
     uint32_t train_limit; /* 0: all images */
     uint64_t seed;
     const char *optimizer, *consistency, *data, *save;
+    psrt_dtype_t dtype; /* of gradients and weights on the way to the servers and back */
     int deterministic, quiet;
 } options_t;
 

@@ -85,7 +85,8 @@ typedef struct psrt_context_params {
     /** NULL-terminated list of "PSRT_NAME=value" that override the environment; NULL for none. */
     const char *const *settings;
     /** Called when the context is lost (not when it is destroyed in order) or members change, from
-     *  psrt_context_create on, on any thread. May be NULL; same rules as op callbacks. */
+     *  psrt_context_create on, on any thread. `text` is valid during the call. May be NULL; same rules
+     *  as op callbacks. */
     void (*on_event)(void *arg, int event, const char *text);
     void *arg;
 } psrt_context_params_t;
@@ -94,7 +95,10 @@ typedef struct psrt_context_params {
         sizeof(psrt_context_params_t), NULL, NULL, NULL                                            \
     }
 
-#define PSRT_EVENT_MEMBERS 1 /* the set of live workers or servers changed      */
+/* The set of live workers or servers changed; the text says how: "worker:1 died", "worker:2 left,
+ * worker:1 joined at node7", "server:0 was restarted at node3"; first of all, on joining, how many there
+ * are. psrt_context_members has the details. */
+#define PSRT_EVENT_MEMBERS 1
 #define PSRT_EVENT_LOST 2    /* the context is lost, every op ends with an error */
 
 /**
@@ -146,6 +150,35 @@ typedef struct psrt_context_attr {
  */
 psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr_p);
 
+typedef enum psrt_role { PSRT_ROLE_WORKER = 1, PSRT_ROLE_SERVER = 2 } psrt_role_t;
+
+typedef struct psrt_member {
+    size_t size;
+    psrt_role_t role;
+    uint32_t rank;
+    uint64_t incarnation; /**< of the last process in this place, only grows; 0: there was none */
+    int alive;            /**< it is in the current view                                        */
+    int finished;         /**< a worker that left in order, not one that died                   */
+    char host[64];        /**< where that process runs or ran; "": not known                    */
+} psrt_member_t;
+#define PSRT_MEMBER_INIT                                                                           \
+    {                                                                                              \
+        sizeof(psrt_member_t), PSRT_ROLE_WORKER, 0, 0, 0, 0, { 0 }                                 \
+    }
+
+/**
+ * Who is, or was, in the job: every place of a role, by rank, all of one view.
+ * @param role    workers or servers
+ * @param members array of which the first entry's `size` is set; the others need nothing. May be NULL
+ *                with a count of 0
+ * @param count_p in: entries of the array; out: places of the role. If there are more than entries, the
+ *                first ones were filled
+ * @return OK; ERR_INVALID
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_context_members(psrt_context_t *ctx, psrt_role_t role, psrt_member_t *members,
+                                   uint32_t *count_p);
+
 /**
  * Waits until `count` workers called it with the same name, after completing this worker's earlier
  * operations. A name may be used again once it completed.
@@ -182,10 +215,10 @@ typedef enum psrt_dtype {
     PSRT_DTYPE_NONE = 0, /* default: f32 */
     PSRT_F32 = 1,
     PSRT_F64 = 2,
-    PSRT_F16 = 3,  /* later */
-    PSRT_BF16 = 4, /* later */
-    PSRT_I32 = 5,  /* later */
-    PSRT_I64 = 6   /* later */
+    PSRT_F16 = 3,  /* IEEE binary16; servers keep and update f32 and round what they publish */
+    PSRT_BF16 = 4, /* upper half of an f32; as f16 */
+    PSRT_I32 = 5,  /* exact sums, two's complement; optimizer "none", reduce "sum" */
+    PSRT_I64 = 6   /* as i32 */
 } psrt_dtype_t;
 
 /** Bytes of one element; 0 for an unknown type. @threads any @blocks no @since 0.1 */
@@ -195,24 +228,32 @@ const char *psrt_dtype_name(psrt_dtype_t dtype);
 
 typedef struct psrt_dense_params {
     size_t size;
-    psrt_dtype_t dtype; /**< of the values; default f32                                          */
+    psrt_dtype_t dtype; /**< of the values and gradients; default f32                            */
     int ndim;           /**< 1..8                                                                */
     uint64_t shape[PSRT_MAX_DIMS]; /**< row major; every extent above 0                          */
     /** "zeros" (default), "constant:value=v", "uniform:low=a,high=b", "normal:mean=m,std=s",
      *  "glorot" (uniform), "he" (normal), each random one also takes seed=n; "rank0": worker 0 gives
-     *  the values in init_data. Random values depend on seed, name and element only. */
+     *  the values in init_data. Random values depend on seed, name and element only. i32 and i64
+     *  start as zeros, rank0 or an integer constant. */
     const char *init;
     const void *init_data; /**< for "rank0" on worker 0: all values, read before create returns   */
-    /** "sgd:lr=..", "momentum:lr=..,momentum=..", "adam:lr=..,beta1=..,beta2=..,eps=..", each with
-     *  weight_decay=..; "none" or NULL: a push is added to the values. */
+    /** "adam:lr=1e-3,weight_decay=0.01": one of docs/optimizers.md, with the hyper-parameters that are
+     *  not the default; "none" or NULL: a push is added to the values. */
     const char *optimizer;
-    const char *consistency; /**< "sync" (default), "async", "ssp:s"                              */
-    const char *reduce; /**< "average" (default) or "sum" of the contributions of a sync step */
+    /** "sync" (default), "sync:backup=b" (a step closes with the first N-b contributions), "async",
+     *  "ssp:s"; docs/consistency.md */
+    const char *consistency;
+    const char *reduce; /**< "average" (default, not for integers) or "sum" (their default) of the
+                             contributions of a sync step                                     */
     int deterministic;  /**< sync only: sum in rank order, bit-equal results                  */
+    /** f32 tables: "none" (default), or "f16", "bf16": gradients and values travel with 16 bits an
+     *  element, rounded by their sender; memory on both sides stays f32. */
+    const char *codec;
 } psrt_dense_params_t;
 #define PSRT_DENSE_PARAMS_INIT                                                                     \
     {                                                                                              \
-        sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0    \
+        sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0,   \
+            NULL                                                                                   \
     }
 
 /**

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/half.h"
 
 #define COPY_BLOCK 256
 /* Below, memcpy does not use `rep movsb` and is better at small sizes than any loop here. */
@@ -38,7 +39,7 @@ PSRTI_TARGET_AVX2 static inline void copy_block(char *dst, const char *src)
  *
  * Non-temporal stores win only when the buffers are larger than L3; the runtime copies slices of a
  * MiB or two that are read right after, so they are not used. */
-PSRTI_TARGET_AVX2 static void copy(void *dst, const void *src, uint64_t bytes)
+PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes)
 {
     if (bytes < COPY_LIBC_BELOW) {
         if (bytes) memcpy(dst, src, bytes);
@@ -52,57 +53,142 @@ PSRTI_TARGET_AVX2 static void copy(void *dst, const void *src, uint64_t bytes)
     if (i < bytes) copy_block(to + bytes - COPY_BLOCK, from + bytes - COPY_BLOCK);
 }
 
-/* The four loops differ in type and operation only. The tail is the scalar operation, which gives
- * the same bits. All loads of a turn come before its stores, so dst may be an operand. */
-#define DEFINE_ADD(SUFFIX, T, LANES, PS)                                                           \
+/* The loops differ in type and operation only. The tail is the scalar operation, which gives the same
+ * bits. All loads of a turn come before its stores, so dst may be an operand. */
+#define TURN 4 /* vectors */
+
+#define LOAD_ps(p) _mm256_loadu_ps(p)
+#define LOAD_pd(p) _mm256_loadu_pd(p)
+#define LOAD_epi32(p) _mm256_loadu_si256((const __m256i *)(p))
+#define LOAD_epi64(p) _mm256_loadu_si256((const __m256i *)(p))
+#define STORE_ps(p, v) _mm256_storeu_ps(p, v)
+#define STORE_pd(p, v) _mm256_storeu_pd(p, v)
+#define STORE_epi32(p, v) _mm256_storeu_si256((__m256i *)(p), v)
+#define STORE_epi64(p, v) _mm256_storeu_si256((__m256i *)(p), v)
+
+#define DEFINE_ADD(SUFFIX, T, V, PS)                                                               \
     PSRTI_TARGET_AVX2 static void add_##SUFFIX(void *dst, const void *a, const void *b,            \
                                                uint64_t n)                                         \
     {                                                                                              \
+        enum { LANES = 32 / sizeof(T) };                                                           \
         T *d = dst;                                                                                \
         const T *x = a, *y = b;                                                                    \
         uint64_t i = 0;                                                                            \
-        for (; i + 4 * LANES <= n; i += 4 * LANES) {                                               \
-            const T *p = x + i, *q = y + i;                                                        \
-            __typeof__(_mm256_setzero_##PS()) v[4];                                                \
-            for (int k = 0; k < 4; k++)                                                            \
-                v[k] = _mm256_add_##PS(_mm256_loadu_##PS(p + k * LANES),                           \
-                                       _mm256_loadu_##PS(q + k * LANES));                          \
-            for (int k = 0; k < 4; k++)                                                            \
-                _mm256_storeu_##PS(d + i + k * LANES, v[k]);                                       \
+        for (; i + TURN * LANES <= n; i += TURN * LANES) {                                         \
+            V v[TURN];                                                                             \
+            for (int k = 0; k < TURN; k++)                                                         \
+                v[k] =                                                                             \
+                    _mm256_add_##PS(LOAD_##PS(x + i + k * LANES), LOAD_##PS(y + i + k * LANES));   \
+            for (int k = 0; k < TURN; k++)                                                         \
+                STORE_##PS(d + i + k * LANES, v[k]);                                               \
         }                                                                                          \
         for (; i < n; i++)                                                                         \
             d[i] = x[i] + y[i];                                                                    \
     }
 
-#define DEFINE_DIVIDE(SUFFIX, T, LANES, PS)                                                        \
+#define DEFINE_DIVIDE(SUFFIX, T, V, PS)                                                            \
     PSRTI_TARGET_AVX2 static void divide_##SUFFIX(void *dst, const void *src, double divisor,      \
                                                   uint64_t n)                                      \
     {                                                                                              \
+        enum { LANES = 32 / sizeof(T) };                                                           \
         T *d = dst;                                                                                \
         const T *x = src, by = (T)divisor;                                                         \
         uint64_t i = 0;                                                                            \
-        for (; i + 4 * LANES <= n; i += 4 * LANES) {                                               \
-            __typeof__(_mm256_setzero_##PS()) v[4];                                                \
-            for (int k = 0; k < 4; k++)                                                            \
-                v[k] =                                                                             \
-                    _mm256_div_##PS(_mm256_loadu_##PS(x + i + k * LANES), _mm256_set1_##PS(by));   \
-            for (int k = 0; k < 4; k++)                                                            \
-                _mm256_storeu_##PS(d + i + k * LANES, v[k]);                                       \
+        for (; i + TURN * LANES <= n; i += TURN * LANES) {                                         \
+            V v[TURN];                                                                             \
+            for (int k = 0; k < TURN; k++)                                                         \
+                v[k] = _mm256_div_##PS(LOAD_##PS(x + i + k * LANES), _mm256_set1_##PS(by));        \
+            for (int k = 0; k < TURN; k++)                                                         \
+                STORE_##PS(d + i + k * LANES, v[k]);                                               \
         }                                                                                          \
         for (; i < n; i++)                                                                         \
             d[i] = x[i] / by;                                                                      \
     }
 
-DEFINE_ADD(f32, float, 8, ps)
-DEFINE_ADD(f64, double, 4, pd)
-DEFINE_DIVIDE(f32, float, 8, ps)
-DEFINE_DIVIDE(f64, double, 4, pd)
+DEFINE_ADD(f32, float, __m256, ps)
+DEFINE_ADD(f64, double, __m256d, pd)
+DEFINE_ADD(i32, uint32_t, __m256i, epi32)
+DEFINE_ADD(i64, uint64_t, __m256i, epi64)
+DEFINE_DIVIDE(f32, float, __m256, ps)
+DEFINE_DIVIDE(f64, double, __m256d, pd)
+
+/* ---- 16-bit formats, eight elements at a time -------------------------------------------------- */
+
+PSRTI_TARGET_AVX2 static inline __m256 f32_of_f16(__m128i half) { return _mm256_cvtph_ps(half); }
+
+PSRTI_TARGET_AVX2 static inline __m128i f16_of_f32(__m256 value)
+{
+    return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+PSRTI_TARGET_AVX2 static inline __m256 f32_of_bf16(__m128i half)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* As psrti_bf16_of_f32. The values fit in 16 bits, so that packus saturates none. */
+PSRTI_TARGET_AVX2 static inline __m128i bf16_of_f32(__m256 value)
+{
+    const __m256i bits = _mm256_castps_si256(value), upper = _mm256_srli_epi32(bits, 16);
+    const __m256i last = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i half = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+#define LOAD_HALF(p) _mm_loadu_si128((const __m128i *)(p))
+
+#define DEFINE_HALF(H)                                                                             \
+    PSRTI_TARGET_AVX2 static void H##_to_f32(void *dst, const void *src, uint64_t n)               \
+    {                                                                                              \
+        float *d = dst;                                                                            \
+        const uint16_t *x = src;                                                                   \
+        uint64_t i = 0;                                                                            \
+        for (; i + 8 <= n; i += 8)                                                                 \
+            _mm256_storeu_ps(d + i, f32_of_##H(LOAD_HALF(x + i)));                                 \
+        for (; i < n; i++)                                                                         \
+            d[i] = psrti_f32_of_##H(x[i]);                                                         \
+    }                                                                                              \
+    PSRTI_TARGET_AVX2 static void H##_from_f32(void *dst, const void *src, uint64_t n)             \
+    {                                                                                              \
+        uint16_t *d = dst;                                                                         \
+        const float *x = src;                                                                      \
+        uint64_t i = 0;                                                                            \
+        for (; i + 8 <= n; i += 8)                                                                 \
+            _mm_storeu_si128((__m128i *)(d + i), H##_of_f32(_mm256_loadu_ps(x + i)));              \
+        for (; i < n; i++)                                                                         \
+            d[i] = psrti_##H##_of_f32(x[i]);                                                       \
+    }                                                                                              \
+    PSRTI_TARGET_AVX2 static void H##_add_to_f32(void *dst, const void *a, const void *b,          \
+                                                 uint64_t n)                                       \
+    {                                                                                              \
+        float *d = dst;                                                                            \
+        const float *x = a;                                                                        \
+        const uint16_t *y = b;                                                                     \
+        uint64_t i = 0;                                                                            \
+        for (; i + 8 <= n; i += 8) {                                                               \
+            __m256 v = _mm256_add_ps(_mm256_loadu_ps(x + i), f32_of_##H(LOAD_HALF(y + i)));        \
+            _mm256_storeu_ps(d + i, v);                                                            \
+        }                                                                                          \
+        for (; i < n; i++)                                                                         \
+            d[i] = x[i] + psrti_f32_of_##H(y[i]);                                                  \
+    }
+
+DEFINE_HALF(f16)
+DEFINE_HALF(bf16)
 
 const psrti_kernels_t psrti_kernels_avx2 = {
     .name = "avx2",
     .score = 20,
     .supported = psrti_cpu_has_avx2,
-    .copy = copy,
+    .copy = psrti_copy_avx2,
     .f32 = { add_f32, divide_f32 },
     .f64 = { add_f64, divide_f64 },
+    .add_i32 = add_i32,
+    .add_i64 = add_i64,
+    .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
+    .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
 };

@@ -5,15 +5,22 @@
 
 #include "kernels/kernels.h"
 
-/* Alone in features.c, so that a test can link its own answer and run the other variant. */
-int psrti_cpu_has_avx2(void);
+/* Whether the processor has the instructions and the system saves the registers. Alone in features.c,
+ * so that a test can link its own answers and run the other variants. */
+int psrti_cpu_has_avx2(void);   /* and F16C, which every processor with AVX2 has */
+int psrti_cpu_has_avx512(void); /* F, BW, DQ and VL: Skylake servers, Zen 4 and later */
 
-/* In front of a function that may use AVX2. */
-#define PSRTI_TARGET_AVX2 __attribute__((target("avx2")))
+/* In front of a function that may use them. */
+#define PSRTI_TARGET_AVX2 __attribute__((target("avx2,f16c")))
+#define PSRTI_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 
 extern const psrti_kernels_t psrti_kernels_scalar;
 #if defined(__x86_64__)
 extern const psrti_kernels_t psrti_kernels_avx2;
+extern const psrti_kernels_t psrti_kernels_avx512;
+void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes);
+#elif defined(__aarch64__)
+extern const psrti_kernels_t psrti_kernels_neon;
 #endif
 
 #endif

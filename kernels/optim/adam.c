@@ -12,30 +12,19 @@
  * 1e-7, ours 1e-8, and its weight_decay is decoupled (AdamW), ours is added to the gradient. */
 #include "kernels/optim/optim.h"
 
-enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY };
-
-/* base^t by squaring. pow would do, but libm picks its code by processor, and servers of a job
- * shall agree to the bit. */
-static double power(double base, uint64_t t)
-{
-    double result = 1;
-    for (; t; t >>= 1, base *= base)
-        if (t & 1) result *= base;
-    return result;
-}
+enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP_VALUE };
 
 /* eps is added after the correction of m2, whose division is a multiplication by its reciprocal. */
 #define STEP(T, SQRT)                                                                              \
-    const double *p = block->params;                                                               \
-    const T *g = block->grad, *in = block->value_in;                                               \
-    T *out = block->value_out, *m1 = block->state[0], *m2 = block->state[1];                       \
-    const T step = (T)(p[LR] / (1 - power(p[BETA1], block->t)));                                   \
-    const T unbias2 = (T)(1 / sqrt(1 - power(p[BETA2], block->t)));                                \
+    PSRTI_BLOCK(T);                                                                                \
+    T *const m1 = block->state[0], *const m2 = block->state[1];                                    \
+    const T step = (T)(p[LR] / (1 - psrti_power(p[BETA1], block->t)));                             \
+    const T unbias2 = (T)(1 / sqrt(1 - psrti_power(p[BETA2], block->t)));                          \
     const T b1 = (T)p[BETA1], c1 = (T)(1 - p[BETA1]), b2 = (T)p[BETA2];                            \
     const T c2 = (T)(1 - p[BETA2]), eps = (T)p[EPS], wd = (T)p[WEIGHT_DECAY];                      \
     PSRTI_ELEMENTWISE                                                                              \
     for (uint64_t i = 0; i < block->n; i++) {                                                      \
-        const T gi = PSRTI_DECAYED(g[i], in[i], wd);                                               \
+        const T gi = PSRTI_DECAYED(i, wd);                                                         \
         const T m1i = b1 * m1[i] + c1 * gi;                                                        \
         const T m2i = b2 * m2[i] + c2 * gi * gi;                                                   \
         m1[i] = m1i;                                                                               \
@@ -47,13 +36,12 @@ PSRTI_DEFINE_APPLY(STEP)
 
 static const char *check(const double *params)
 {
-    if (!psrti_is_rate(params[LR])) return "lr must be a finite number, at least 0";
-    if (!psrti_is_fraction(params[BETA1])) return "beta1 must be at least 0 and below 1";
-    if (!psrti_is_fraction(params[BETA2])) return "beta2 must be at least 0 and below 1";
-    if (!(params[EPS] > 0 && psrti_is_rate(params[EPS])))
-        return "eps must be a finite number above 0";
-    if (!psrti_is_rate(params[WEIGHT_DECAY]))
-        return "weight_decay must be a finite number, at least 0";
+    PSRTI_REQUIRE_RATE(LR, "lr");
+    PSRTI_REQUIRE_FRACTION(BETA1, "beta1");
+    PSRTI_REQUIRE_FRACTION(BETA2, "beta2");
+    PSRTI_REQUIRE_POSITIVE(EPS, "eps");
+    PSRTI_REQUIRE_RATE(WEIGHT_DECAY, "weight_decay");
+    PSRTI_REQUIRE_RATE(CLIP_VALUE, "clip_value");
     return NULL;
 }
 
@@ -61,9 +49,9 @@ const psrt_optimizer_ops_t psrti_optimizer_adam = {
     .size = sizeof(psrt_optimizer_ops_t),
     .name = "adam",
     .doc = "bias-corrected moments, eps outside the root, L2 weight_decay; as PyTorch Adam",
-    .num_params = 5,
-    .param_names = { "lr", "beta1", "beta2", "eps", "weight_decay" },
-    .param_defaults = { 1e-3, 0.9, 0.999, 1e-8, 0 },
+    .num_params = 6,
+    .param_names = { "lr", "beta1", "beta2", "eps", "weight_decay", "clip_value" },
+    .param_defaults = { 1e-3, 0.9, 0.999, 1e-8, 0, 0 },
     .num_states = 2,
     .state_names = { "m1", "m2" },
     .check = check,

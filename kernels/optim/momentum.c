@@ -8,16 +8,15 @@
  * never enters u. */
 #include "kernels/optim/optim.h"
 
-enum { LR, MOMENTUM, WEIGHT_DECAY };
+enum { LR, MOMENTUM, WEIGHT_DECAY, CLIP_VALUE };
 
 #define STEP(T, SQRT)                                                                              \
-    const T *g = block->grad, *in = block->value_in;                                               \
-    T *out = block->value_out, *m = block->state[0];                                               \
-    const T lr = (T)block->params[LR], mu = (T)block->params[MOMENTUM];                            \
-    const T wd = (T)block->params[WEIGHT_DECAY];                                                   \
+    PSRTI_BLOCK(T);                                                                                \
+    T *const m = block->state[0];                                                                  \
+    const T lr = (T)p[LR], mu = (T)p[MOMENTUM], wd = (T)p[WEIGHT_DECAY];                           \
     PSRTI_ELEMENTWISE                                                                              \
     for (uint64_t i = 0; i < block->n; i++) {                                                      \
-        const T mi = mu * m[i] + PSRTI_DECAYED(g[i], in[i], wd);                                   \
+        const T mi = mu * m[i] + PSRTI_DECAYED(i, wd);                                             \
         m[i] = mi;                                                                                 \
         out[i] = in[i] - lr * mi;                                                                  \
     }
@@ -26,10 +25,10 @@ PSRTI_DEFINE_APPLY(STEP)
 
 static const char *check(const double *params)
 {
-    if (!psrti_is_rate(params[LR])) return "lr must be a finite number, at least 0";
-    if (!psrti_is_fraction(params[MOMENTUM])) return "momentum must be at least 0 and below 1";
-    if (!psrti_is_rate(params[WEIGHT_DECAY]))
-        return "weight_decay must be a finite number, at least 0";
+    PSRTI_REQUIRE_RATE(LR, "lr");
+    PSRTI_REQUIRE_FRACTION(MOMENTUM, "momentum");
+    PSRTI_REQUIRE_RATE(WEIGHT_DECAY, "weight_decay");
+    PSRTI_REQUIRE_RATE(CLIP_VALUE, "clip_value");
     return NULL;
 }
 
@@ -37,9 +36,9 @@ const psrt_optimizer_ops_t psrti_optimizer_momentum = {
     .size = sizeof(psrt_optimizer_ops_t),
     .name = "momentum",
     .doc = "g += weight_decay*v; m = momentum*m + g; v -= lr*m; as PyTorch SGD with momentum",
-    .num_params = 3,
-    .param_names = { "lr", "momentum", "weight_decay" },
-    .param_defaults = { 0.01, 0.9, 0 },
+    .num_params = 4,
+    .param_names = { "lr", "momentum", "weight_decay", "clip_value" },
+    .param_defaults = { 0.01, 0.9, 0, 0 },
     .num_states = 1,
     .state_names = { "momentum" },
     .check = check,

@@ -3,8 +3,9 @@
  * apply_f32 and apply_f64, each for the baseline and for AVX2.
  *
  * A body treats each element alone and uses only + - * / and SQRT, which are rounded correctly and
- * not contracted; so vectors, tails and both variants give the same bits. Facts of the step (step
- * size, bias corrections) are computed in double once for a block, then rounded to T. */
+ * not contracted, and selections; so vectors, tails and both variants give the same bits. Facts of
+ * the step (step size, bias corrections) are computed in double once for a block, then rounded to
+ * T. */
 #ifndef PSRTI_KERNELS_OPTIM_H
 #define PSRTI_KERNELS_OPTIM_H
 
@@ -47,14 +48,66 @@
             apply_##SUFFIX##_baseline(block);                                                      \
     }
 
-/* Gradient with the L2 penalty. Without weight decay the value is left out, as in PyTorch, so that
- * an infinite value does not become NaN. The compiler takes the condition out of the loop. */
-#define PSRTI_DECAYED(g, v, wd) ((wd) != 0 ? (g) + (wd) * (v) : (g))
+/* First line of a body: the names that PSRTI_CLIPPED and PSRTI_DECAYED use. The file's enum of
+ * hyper-parameters has CLIP_VALUE. Clipping that is off is clipping at infinity: no branch, and no
+ * bit changes. */
+#define PSRTI_BLOCK(T)                                                                             \
+    const double *const p = block->params;                                                         \
+    const T *const g = block->grad, *const in = block->value_in;                                   \
+    T *const out = block->value_out;                                                               \
+    const T clip = p[CLIP_VALUE] > 0 ? (T)p[CLIP_VALUE] : (T)INFINITY
 
-/* Learning rate, weight decay: finite, not negative. NaN fails here and below. */
-static inline int psrti_is_rate(double x) { return x >= 0 && x <= DBL_MAX; }
+/* The gradient, within -clip_value and clip_value; NaN stays NaN. */
+#define PSRTI_CLIPPED(i) PSRTI_CLAMP(g[i], clip)
 
-/* Momentum, beta. */
-static inline int psrti_is_fraction(double x) { return x >= 0 && x < 1; }
+/* The same with the L2 penalty. Without weight decay the value is left out, as in PyTorch, so that
+ * an infinite value does not become NaN. */
+#define PSRTI_DECAYED(i, wd)                                                                       \
+    _Generic(*g, float : decayed_f32, double : decayed_f64)(PSRTI_CLIPPED(i), in[i], wd)
+
+/* Selections, for float and double. A NaN of x is the result. Every operand is computed before it
+ * is selected: what is computed on a condition stays a branch, which no vectoriser takes. */
+#define PSRTI_CLAMP(x, bound) _Generic((x), float : clamp_f32, double : clamp_f64)(x, bound)
+#define PSRTI_SIGN(x) _Generic((x), float : sign_f32, double : sign_f64)(x)
+#define PSRTI_ABS(x) _Generic((x), float : fabsf, double : fabs)(x)
+
+#define PSRTI_DEFINE_SELECTIONS(SUFFIX, T)                                                         \
+    static inline T clamp_##SUFFIX(T x, T bound)                                                   \
+    {                                                                                              \
+        const T above = x < -bound ? -bound : x;                                                   \
+        return above > bound ? bound : above;                                                      \
+    }                                                                                              \
+    static inline T decayed_##SUFFIX(T gradient, T value, T wd)                                    \
+    {                                                                                              \
+        const T sum = gradient + wd * value;                                                       \
+        return wd != 0 ? sum : gradient;                                                           \
+    }                                                                                              \
+    static inline T sign_##SUFFIX(T x)                                                             \
+    {                                                                                              \
+        const T positive = x > 0 ? 1 : x;                                                          \
+        return x < 0 ? -1 : positive;                                                              \
+    }
+PSRTI_DEFINE_SELECTIONS(f32, float)
+PSRTI_DEFINE_SELECTIONS(f64, double)
+
+/* base^n by squaring. pow would do, but libm picks its code by processor, and servers of a job
+ * shall agree to the bit. */
+static inline double psrti_power(double base, uint64_t n)
+{
+    double result = 1;
+    for (; n; n >>= 1, base *= base)
+        if (n & 1) result *= base;
+    return result;
+}
+
+/* Lines of a `check`. NaN fails each. */
+#define PSRTI_REQUIRE_RATE(index, name)                                                            \
+    if (!(params[index] >= 0 && params[index] <= DBL_MAX))                                         \
+    return name " must be a finite number, at least 0"
+#define PSRTI_REQUIRE_POSITIVE(index, name)                                                        \
+    if (!(params[index] > 0 && params[index] <= DBL_MAX))                                          \
+    return name " must be a finite number above 0"
+#define PSRTI_REQUIRE_FRACTION(index, name)                                                        \
+    if (!(params[index] >= 0 && params[index] < 1)) return name " must be at least 0 and below 1"
 
 #endif

@@ -147,6 +147,21 @@ psrt_status_t psrt_context_query(psrt_context_t *ctx, psrt_context_attr_t *attr)
     return PSRT_OK;
 }
 
+psrt_status_t psrt_context_members(psrt_context_t *ctx, psrt_role_t role, psrt_member_t *members,
+                                   uint32_t *count_p)
+{
+    if (!ctx || !count_p)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_context_members: ctx or count_p is NULL");
+    if (role != PSRT_ROLE_WORKER && role != PSRT_ROLE_SERVER)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_context_members: role %d is not worker or server",
+                          (int)role);
+    if (*count_p && (!members || members[0].size != sizeof *members))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "psrt_context_members: members must start as PSRT_MEMBER_INIT");
+    *count_p = psrti_worker_members(ctx->worker, role, members, *count_p);
+    return PSRT_OK;
+}
+
 psrt_status_t psrt_barrier(psrt_context_t *ctx, const char *name, uint32_t count,
                            uint64_t timeout_ns)
 {

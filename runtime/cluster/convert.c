@@ -21,8 +21,10 @@ void psrti_spec_to_wire(const psrti_table_spec_t *spec, Psrt__TableSpec *out)
     out->optimizer = (char *)spec->optimizer;
     out->consistency = (uint32_t)spec->consistency;
     out->staleness = spec->staleness;
+    out->backup = spec->backup;
     out->average = spec->average != 0;
     out->deterministic = spec->deterministic != 0;
+    out->codec = (uint32_t)spec->codec;
 }
 
 static int copy_text(char *out, size_t size, const char *in)
@@ -40,7 +42,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
 
     memset(&s, 0, sizeof s);
     if (!in || in->n_shape > PSRT_MAX_DIMS || in->value_dtype > 255 || in->grad_dtype > 255 ||
-        in->acc_dtype > 255 || in->consistency > PSRTI_SSP)
+        in->acc_dtype > 255 || in->consistency > PSRTI_SSP || in->codec >= PSRTI_CODECS)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     if (!copy_text(s.name, sizeof s.name, in->name) ||
         !copy_text(s.init, sizeof s.init, in->init) ||
@@ -58,8 +60,10 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
     }
     s.consistency = (psrti_consistency_t)in->consistency;
     s.staleness = in->staleness;
+    s.backup = in->backup;
     s.average = in->average;
     s.deterministic = in->deterministic;
+    s.codec = (psrti_codec_t)in->codec;
     psrt_status_t st = psrti_table_spec_check(&s);
     if (st == PSRT_OK) *spec = s;
     return st;
@@ -74,6 +78,7 @@ static void owner_to_wire(const psrti_view_owner_t *owner, Psrt__Owner *out, cha
     out->thread = owner->thread;
     out->incarnation = owner->incarnation;
     out->alive = owner->alive != 0;
+    out->host = (char *)owner->host;
     out->n_addr = owner->naddrs;
     out->addr = addrs;
     for (uint32_t i = 0; i < owner->naddrs; i++)
@@ -130,6 +135,7 @@ Psrt__View *psrti_view_to_wire(const psrti_view_t *view)
         workers[i].incarnation = view->workers[i].incarnation;
         workers[i].alive = view->workers[i].alive != 0;
         workers[i].finished = view->workers[i].finished != 0;
+        workers[i].host = view->workers[i].host;
         out->workers[i] = &workers[i];
     }
     for (size_t i = 0; i < no; i++) {
@@ -153,6 +159,8 @@ psrt_status_t psrti_owner_from_wire(const Psrt__Owner *in, psrti_view_owner_t *o
     owner->thread = in->thread;
     owner->incarnation = in->incarnation;
     owner->alive = in->alive;
+    if (!copy_text(owner->host, sizeof owner->host, in->host))
+        return psrti_fail(PSRT_ERR_PROTOCOL, "server:%u: the name of its host is too long", in->server);
     owner->naddrs = (uint32_t)in->n_addr;
     for (size_t i = 0; i < in->n_addr; i++)
         if (!copy_text(owner->addr[i], PSRT_ADDR_MAX, in->addr[i]))
@@ -168,6 +176,8 @@ static psrt_status_t fill_view(const Psrt__View *in, psrti_view_t *view)
         view->workers[i].incarnation = in->workers[i]->incarnation;
         view->workers[i].alive = in->workers[i]->alive;
         view->workers[i].finished = in->workers[i]->finished;
+        if (!copy_text(view->workers[i].host, PSRTI_VIEW_HOST, in->workers[i]->host))
+            return psrti_fail(PSRT_ERR_PROTOCOL, "worker:%zu: the name of its host is too long", i);
     }
     for (size_t i = 0; i < in->n_owners; i++) {
         psrt_status_t st = psrti_owner_from_wire(in->owners[i], &view->owners[i]);

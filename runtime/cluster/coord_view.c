@@ -25,6 +25,8 @@ psrt_status_t psrti_coord_form(psrti_coord_t *c)
     return PSRT_OK;
 }
 
+_Static_assert(sizeof ((place_t *)NULL)->host == PSRTI_VIEW_HOST, "hosts are copied into views");
+
 static psrti_view_t *build(const psrti_coord_t *c)
 {
     uint32_t vshards = c->nowners ? c->p.vshards : 0;
@@ -39,6 +41,7 @@ static psrti_view_t *build(const psrti_coord_t *c)
         view->workers[i].incarnation = p->incarnation;
         view->workers[i].alive = p->state == PLACE_ALIVE;
         view->workers[i].finished = p->state == PLACE_FINISHED;
+        memcpy(view->workers[i].host, p->host, sizeof p->host);
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
         const place_t *p = &c->servers[i];
@@ -49,6 +52,7 @@ static psrti_view_t *build(const psrti_coord_t *c)
             owner->thread = t;
             owner->incarnation = p->incarnation;
             owner->alive = p->state == PLACE_ALIVE;
+            memcpy(owner->host, p->host, sizeof p->host);
         }
     }
     for (uint32_t v = 0; v < vshards; v++) {

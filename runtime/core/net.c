@@ -72,13 +72,25 @@ static psrt_status_t choose(const char *list, const psrt_transport_ops_t **ops, 
     return n ? PSRT_OK : psrti_fail(PSRT_ERR_INVALID, "PSRT_TRANSPORT names no transport");
 }
 
+/* In the order of the choices of PSRT_SECURITY. */
+typedef enum level { LEVEL_ENCRYPTED, LEVEL_AUTHENTICATED, LEVEL_OFF } level_t;
+
+/* What the transport has to do; the handshake proves both ends at every level. */
+static psrt_security_t protection(const psrti_net_params_t *p)
+{
+    level_t level = (level_t)psrti_config_int(p->config, PSRTI_CONF_SECURITY);
+    int encrypted = level == LEVEL_ENCRYPTED || (level == LEVEL_AUTHENTICATED && p->control);
+
+    return encrypted ? PSRT_SECURITY_ENCRYPTED : PSRT_SECURITY_OFF;
+}
+
 static const char *text_or_null(const char *text) { return text && *text ? text : NULL; }
 
 static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *ops,
                                 psrt_iface_t **iface_p)
 {
     const psrti_net_params_t *p = &net->p;
-    int security = (int)psrti_config_int(p->config, PSRTI_CONF_SECURITY);
+    psrt_security_t security = protection(p);
     uint64_t life = p->incarnation;
 
     /* Identities must differ between two lives of a task, also before it has its incarnation. */

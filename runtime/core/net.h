@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links: authenticated sessions over whichever transport reaches the peer best.
  *
- * A net owns the interfaces of one thread. Every connection starts with HELLO (job nonce, task,
- * incarnation, channel, token) and WELCOME (session); nothing else is let through before.
+ * A net owns the interfaces of one thread. Every connection starts with the handshake of session.h,
+ * which proves both ends to each other; nothing else is let through before.
  * Invariants:
  * - at most one link per (peer task, channel) is accepted; a newer one of the same or a higher
  *   incarnation closes the older before it carries traffic; a lower incarnation is refused;
@@ -50,7 +50,8 @@ typedef struct psrti_net_params {
     int listen_fd;            /* zmq; -1: none */
     const char *bind_address; /* zmq; NULL: PSRT_BIND_ADDRESS or loopback */
     uint32_t channel;         /* accepted links must ask for this channel        */
-    int control;              /* 1: fault injection leaves it alone              */
+    int control;              /* 1: control plane: encrypted at the level authenticated too, and
+                                 fault injection leaves it alone              */
     void *arg;
     void (*on_link)(void *arg, psrti_link_t *link, psrti_link_event_t event, psrt_status_t status,
                     const char *text);

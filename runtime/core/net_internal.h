@@ -25,10 +25,11 @@ typedef struct net_path {
 } net_path_t;
 
 typedef enum link_state {
-    LINK_DIALING, /* ep_open called, no HELLO out yet         */
-    LINK_HELLO,   /* HELLO sent                               */
+    LINK_DIALING, /* ep_open called, the peer's HELLO is due  */
+    LINK_GREETED, /* the peer said HELLO, ours is not out yet */
+    LINK_HELLO,   /* our HELLO is out                         */
     LINK_FAILED,  /* no address is left; told by progress     */
-    LINK_PENDING, /* accepted, no HELLO yet                   */
+    LINK_PENDING, /* accepted, our HELLO is out               */
     LINK_REFUSED, /* accepted and refused; the peer hangs up  */
     LINK_UP,
     LINK_DEAD /* in the graveyard                         */
@@ -52,7 +53,8 @@ typedef struct net_link {
     link_state_t state;
     int accepted;
     uint64_t deadline; /* of the states before UP */
-    uint64_t challenge, hello_incarnation;
+    psrti_acceptor_t acceptor; /* which side that is, `accepted` says */
+    psrti_hello_t hello;       /* dialled: what was said */
     candidates_t *candidates;
     psrt_status_t why; /* last failure of a dialled link */
     char text[160];

@@ -176,45 +176,55 @@ psrt_status_t psrti_net_connect(psrti_net_t *net, const char addr[][PSRT_ADDR_MA
     link->candidates = c;
     link->pub.task = task;
     link->pub.channel = channel;
-    if (getrandom(&link->challenge, sizeof link->challenge, 0) < 0)
-        link->challenge = psrti_mix64(psrti_now_ns());
+    link->acceptor.task = task;
     dial_next(link);
     *link_p = &link->pub;
     return PSRT_OK;
 }
 
-static psrti_hello_t hello_of(const net_link_t *link)
+static psrt_status_t send_frame(net_link_t *link, psrt_hdr_t hdr, const void *payload, size_t len)
 {
-    psrti_hello_t hello;
-
-    psrti_hello_make(link->net->p.key, link->net->p.task, link->pub.channel,
-                     link->hello_incarnation, link->challenge, &hello);
-    return hello;
+    hdr.length = len;
+    return link->net->paths[link->path].ops->send(link->ep, &hdr, payload, len, 0, NULL);
 }
 
 static void send_hello(net_link_t *link)
 {
+    psrti_net_t *net = link->net;
     uint8_t payload[PSRTI_HELLO_BYTES];
-    psrt_hdr_t hdr = { .type = PSRTI_T_HELLO, .length = PSRTI_HELLO_BYTES };
 
-    link->hello_incarnation = __atomic_load_n(&link->net->p.incarnation, __ATOMIC_RELAXED);
-    psrti_hello_t hello = hello_of(link);
-    psrti_hello_encode(&hello, payload);
+    link->hello.task = net->p.task;
+    link->hello.channel = link->pub.channel;
+    link->hello.incarnation = __atomic_load_n(&net->p.incarnation, __ATOMIC_RELAXED);
+    psrti_hello_sign(net->p.key, &link->acceptor, &link->hello);
+    psrti_hello_encode(&link->hello, payload);
     psrt_status_t st =
-        link->net->paths[link->path].ops->send(link->ep, &hdr, payload, sizeof payload, 0, NULL);
+        send_frame(link, (psrt_hdr_t){ .type = PSRTI_T_HELLO }, payload, sizeof payload);
     /* AGAIN: WRITABLE follows. Others: LOST follows. */
     if (st == PSRT_OK) link->state = LINK_HELLO;
+}
+
+static psrt_rx_t got_challenge(net_link_t *link, const psrt_msg_t *msg)
+{
+    if (msg->hdr.type != PSRTI_T_HELLO || !msg->data || msg->len != PSRTI_CHALLENGE_BYTES)
+        return PSRT_RX_BAD;
+    if (getrandom(&link->hello.challenge, sizeof link->hello.challenge, 0) !=
+        sizeof link->hello.challenge)
+        return PSRT_RX_BAD;
+    memcpy(link->acceptor.challenge, msg->data, PSRTI_CHALLENGE_BYTES);
+    link->state = LINK_GREETED;
+    send_hello(link);
+    return PSRT_RX_DONE;
 }
 
 static psrt_rx_t got_welcome(net_link_t *link, const psrt_msg_t *msg)
 {
     psrti_net_t *net = link->net;
-    psrti_hello_t hello = hello_of(link);
     char text[PSRTI_WELCOME_TEXT_MAX + 1];
 
     if (msg->hdr.type != PSRTI_T_WELCOME) return PSRT_RX_BAD;
-    psrt_status_t st = psrti_welcome_check(net->p.key, link->pub.task, &hello, &msg->hdr, msg->data,
-                                           msg->len, text, sizeof text);
+    psrt_status_t st = psrti_welcome_check(net->p.key, &link->acceptor, &link->hello, &msg->hdr,
+                                           msg->data, msg->len, text, sizeof text);
     if (st != PSRT_OK) {
         /* A considered answer is final: another path leads to the same task. */
         fail(link, st, text);
@@ -232,10 +242,9 @@ static psrt_status_t send_welcome(net_link_t *link, psrt_status_t status, const 
 {
     psrt_hdr_t hdr = { .type = PSRTI_T_WELCOME,
                        .session = link->pub.session,
-                       .length = len,
                        .status = (uint8_t) - (int)status };
 
-    return link->net->paths[link->path].ops->send(link->ep, &hdr, payload, len, 0, NULL);
+    return send_frame(link, hdr, payload, len);
 }
 
 static psrt_rx_t refuse(net_link_t *link, psrt_status_t status, const char *text)
@@ -280,7 +289,7 @@ static psrt_status_t supersede(psrti_net_t *net, const psrti_hello_t *hello, cha
 static psrt_status_t judge(net_link_t *link, const psrti_hello_t *hello, char *text, size_t size)
 {
     const psrti_net_params_t *p = &link->net->p;
-    psrt_status_t st = psrti_hello_check(hello, p->key, p->channel, text, size);
+    psrt_status_t st = psrti_hello_check(hello, p->key, &link->acceptor, p->channel, text, size);
 
     if (st == PSRT_OK && p->admit)
         st = p->admit(p->arg, hello->task, hello->incarnation, text, size);
@@ -307,14 +316,24 @@ static psrt_rx_t got_hello(net_link_t *link, const psrt_msg_t *msg)
     if (st != PSRT_OK) return refuse(link, st, text);
     if (++net->next_session == 0) net->next_session = 1;
     link->pub.session = net->next_session;
-    psrti_welcome_token(net->p.key, net->p.task, &hello, token);
-    /* A fresh endpoint has room for one small frame, or is not worth keeping. One whose peer hung up
+    psrti_welcome_token(net->p.key, &link->acceptor, &hello, link->pub.session, token);
+    /* A fresh endpoint has room for two small frames, or is not worth keeping. One whose peer hung up
      * meanwhile did nothing wrong: its loss is told next. */
     st = send_welcome(link, PSRT_OK, token, sizeof token);
     if (st == PSRT_ERR_PEER_LOST) return PSRT_RX_DONE;
     if (st != PSRT_OK) return PSRT_RX_BAD;
     set_up(link);
     return PSRT_RX_DONE;
+}
+
+static int send_challenge(net_link_t *link)
+{
+    psrti_acceptor_t *self = &link->acceptor;
+
+    self->task = link->net->p.task;
+    return getrandom(self->challenge, sizeof self->challenge, 0) == sizeof self->challenge &&
+           send_frame(link, (psrt_hdr_t){ .type = PSRTI_T_HELLO }, self->challenge,
+                      sizeof self->challenge) == PSRT_OK;
 }
 
 static void accept_ep(psrti_net_t *net, psrt_ep_t *ep)
@@ -337,6 +356,7 @@ static void accept_ep(psrti_net_t *net, psrt_ep_t *ep)
     net->paths[path].open++;
     link->ep = ep;
     ep->user = link;
+    if (!send_challenge(link)) to_graveyard(link);
 }
 
 /* ---- events of the transports ---------------------------------------------------------------- */
@@ -349,6 +369,7 @@ psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg)
 
     if (!link) return PSRT_RX_BAD;
     switch (link->state) {
+    case LINK_DIALING: return got_challenge(link, msg);
     case LINK_PENDING: return got_hello(link, msg);
     case LINK_HELLO: return got_welcome(link, msg);
     case LINK_REFUSED: return PSRT_RX_DONE;
@@ -370,6 +391,7 @@ static void ep_lost(net_link_t *link, psrt_status_t status)
 {
     switch (link->state) {
     case LINK_DIALING:
+    case LINK_GREETED:
     case LINK_HELLO:
         link->why = unreached(status);
         snprintf(link->text, sizeof link->text, "%.100s: %s%s",
@@ -393,7 +415,7 @@ void psrti_net_on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_statu
     }
     if (event == PSRT_EP_LOST)
         ep_lost(link, status);
-    else if (link->state == LINK_DIALING)
+    else if (link->state == LINK_GREETED)
         send_hello(link);
     else if (link->state == LINK_UP && event == PSRT_EP_WRITABLE)
         net->p.on_link(net->p.arg, &link->pub, PSRTI_LINK_WRITABLE, PSRT_OK, "");

@@ -32,15 +32,30 @@ static uint64_t get64(const uint8_t *p)
     return le64toh(v);
 }
 
-void psrti_hello_make(const psrti_jobkey_t *key, uint32_t task, uint32_t channel,
-                      uint64_t incarnation, uint64_t challenge, psrti_hello_t *hello)
+enum { TOKEN_HELLO = 1, TOKEN_WELCOME = 2 };
+
+/* The kind keeps one side's token from being accepted as the other's. */
+static void make_token(const psrti_jobkey_t *key, uint8_t kind, const psrti_acceptor_t *acceptor,
+                       const psrti_hello_t *hello, uint32_t session, uint8_t token[16])
+{
+    uint8_t said[1 + 4 + 4 + 8 + 8 + 4 + PSRTI_CHALLENGE_BYTES + 4];
+
+    said[0] = kind;
+    put32(said + 1, hello->task);
+    put32(said + 5, hello->channel);
+    put64(said + 9, hello->incarnation);
+    put64(said + 17, hello->challenge);
+    put32(said + 25, acceptor->task);
+    memcpy(said + 29, acceptor->challenge, PSRTI_CHALLENGE_BYTES);
+    put32(said + 29 + PSRTI_CHALLENGE_BYTES, session);
+    psrti_jobkey_token(key, said, sizeof said, token);
+}
+
+void psrti_hello_sign(const psrti_jobkey_t *key, const psrti_acceptor_t *acceptor,
+                      psrti_hello_t *hello)
 {
     memcpy(hello->nonce, key->nonce, sizeof hello->nonce);
-    hello->task = task;
-    hello->channel = channel;
-    hello->incarnation = incarnation;
-    hello->challenge = challenge;
-    psrti_jobkey_token(key, task, incarnation, challenge, hello->token);
+    make_token(key, TOKEN_HELLO, acceptor, hello, 0, hello->token);
 }
 
 void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTES])
@@ -69,7 +84,8 @@ psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *
 }
 
 psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
-                                uint32_t channel, char *text, size_t size)
+                                const psrti_acceptor_t *self, uint32_t channel, char *text,
+                                size_t size)
 {
     uint8_t token[16];
 
@@ -77,9 +93,9 @@ psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t
         snprintf(text, size, "this address belongs to another job");
         return PSRT_ERR_REFUSED;
     }
-    psrti_jobkey_token(key, hello->task, hello->incarnation, hello->challenge, token);
+    make_token(key, TOKEN_HELLO, self, hello, 0, token);
     if (!psrti_jobkey_token_equal(token, hello->token)) {
-        snprintf(text, size, "wrong job key");
+        snprintf(text, size, "wrong job key, or a repeated HELLO");
         return PSRT_ERR_REFUSED;
     }
     if (hello->channel != channel) {
@@ -90,10 +106,11 @@ psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t
     return PSRT_OK;
 }
 
-void psrti_welcome_token(const psrti_jobkey_t *key, uint32_t task, const psrti_hello_t *hello,
+void psrti_welcome_token(const psrti_jobkey_t *key, const psrti_acceptor_t *self,
+                         const psrti_hello_t *hello, uint32_t session,
                          uint8_t token[PSRTI_WELCOME_BYTES])
 {
-    psrti_jobkey_token(key, task, hello->incarnation, hello->challenge, token);
+    make_token(key, TOKEN_WELCOME, self, hello, session, token);
 }
 
 static psrt_status_t refusal(const psrt_hdr_t *hdr, const void *data, uint64_t len, char *text,
@@ -111,7 +128,7 @@ static psrt_status_t refusal(const psrt_hdr_t *hdr, const void *data, uint64_t l
     return strcmp(psrt_status_name(status), "PSRT_UNKNOWN") == 0 ? PSRT_ERR_PROTOCOL : status;
 }
 
-psrt_status_t psrti_welcome_check(const psrti_jobkey_t *key, uint32_t task,
+psrt_status_t psrti_welcome_check(const psrti_jobkey_t *key, const psrti_acceptor_t *acceptor,
                                   const psrti_hello_t *hello, const psrt_hdr_t *hdr,
                                   const void *data, uint64_t len, char *text, size_t size)
 {
@@ -121,9 +138,10 @@ psrt_status_t psrti_welcome_check(const psrti_jobkey_t *key, uint32_t task,
     snprintf(text, size, "malformed WELCOME");
     if (hdr->status) return refusal(hdr, data, len, text, size);
     if (!data || len != PSRTI_WELCOME_BYTES || hdr->session == 0) return PSRT_ERR_PROTOCOL;
-    psrti_welcome_token(key, task, hello, token);
+    psrti_welcome_token(key, acceptor, hello, hdr->session, token);
     if (!psrti_jobkey_token_equal(token, data)) {
-        snprintf(text, size, "the peer is not %s of this job", psrti_task_name(task, name));
+        snprintf(text, size, "the peer is not %s of this job",
+                 psrti_task_name(acceptor->task, name));
         return PSRT_ERR_PROTOCOL;
     }
     return PSRT_OK;

@@ -2,6 +2,7 @@
 #include "runtime/core/table_spec.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "kernels/optimizer.h"
 
 #define MAX_BYTES (1ull << 62) /* so that offsets and sums of sizes cannot overflow */
+#define MAX_WAIT 1000000       /* of ssp:s and sync:backup=b */
 
 static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
@@ -36,11 +38,12 @@ static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t 
 static psrt_status_t set_dtype(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
     psrt_dtype_t dtype = p->dtype == PSRT_DTYPE_NONE ? PSRT_F32 : p->dtype;
-    if (dtype != PSRT_F32 && dtype != PSRT_F64)
-        return psrti_fail(psrt_dtype_size(dtype) ? PSRT_ERR_UNSUPPORTED : PSRT_ERR_INVALID,
-                          "table %s: dtype %s (%d) is not one of f32, f64", spec->name,
-                          psrt_dtype_name(dtype), (int)dtype);
-    spec->value_dtype = spec->grad_dtype = spec->acc_dtype = dtype;
+    if (psrt_dtype_size(dtype) == 0)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: dtype %d is not one of f32, f64, f16, bf16, i32, i64",
+                          spec->name, (int)dtype);
+    spec->value_dtype = spec->grad_dtype = dtype;
+    spec->acc_dtype = dtype == PSRT_F16 || dtype == PSRT_BF16 ? PSRT_F32 : dtype;
     return PSRT_OK;
 }
 
@@ -50,13 +53,57 @@ static psrt_status_t name_table(psrt_status_t rc, const psrti_table_spec_t *spec
     return rc ? psrti_fail(rc, "table %s: %s", spec->name, psrt_last_error()) : PSRT_OK;
 }
 
+static int is_integer(const psrti_table_spec_t *spec)
+{
+    return spec->value_dtype == PSRT_I32 || spec->value_dtype == PSRT_I64;
+}
+
+static const char *const codec_names[PSRTI_CODECS] = { "none", "f16", "bf16" };
+
+static psrt_status_t set_codec(const char *text, psrti_table_spec_t *spec)
+{
+    size_t i = 0;
+    while (text && i < PSRTI_CODECS && strcmp(text, codec_names[i]) != 0) i++;
+    if (i == PSRTI_CODECS)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: codec \"%s\" is not none, f16 or bf16",
+                          spec->name, text);
+    if (i != PSRTI_CODEC_NONE && spec->value_dtype != PSRT_F32)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: codec %s is for f32 tables, this one is %s",
+                          spec->name, text, psrt_dtype_name(spec->value_dtype));
+    spec->codec = (psrti_codec_t)i;
+    return PSRT_OK;
+}
+
+/* Integers start as integers: zeros, a constant that the type (and the text's double) holds, or what
+ * worker 0 gives. */
+static psrt_status_t check_integer_init(const psrti_init_t *init, const char *text,
+                                        const psrti_table_spec_t *spec)
+{
+    double low = spec->value_dtype == PSRT_I32 ? INT32_MIN : -0x1p53;
+    double high = spec->value_dtype == PSRT_I32 ? INT32_MAX : 0x1p53;
+    double first;
+    psrti_spec_t s;
+    psrt_status_t rc = psrti_spec_parse("initializer", text, &s);
+    if (rc) return rc;
+    int fixed = strcmp(s.name, "zeros") == 0 || strcmp(s.name, "constant") == 0 ||
+                psrti_init_is_rank0(init);
+    psrti_init_fill(init, PSRT_F64, &first, 0, 1);
+    if (fixed && first == floor(first) && first >= low && first <= high) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "table %s: init \"%s\": %s starts as zeros, rank0, or constant:value= with an "
+                      "integer from %.0f to %.0f",
+                      spec->name, text, psrt_dtype_name(spec->value_dtype), low, high);
+}
+
 static psrt_status_t set_init(const char *init, psrti_table_spec_t *spec)
 {
     psrti_init_t *parsed;
     if (!init) init = "zeros";
     psrt_status_t rc = psrti_init_parse(init, spec->name, spec->ndim, spec->shape, &parsed);
     if (rc) return rc;
+    if (is_integer(spec)) rc = check_integer_init(parsed, init, spec);
     psrti_init_destroy(parsed);
+    if (rc) return rc;
     if (strlen(init) >= sizeof spec->init)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: the text of init is too long", spec->name);
     strcpy(spec->init, init);
@@ -77,30 +124,39 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
                           spec->name, s.name, near ? "; did you mean " : "", near ? near : "");
     }
     spec->consistency = (psrti_consistency_t)i;
-    spec->staleness = 0;
+    spec->staleness = spec->backup = 0;
     if (spec->consistency != PSRTI_SSP && s.count == 0) return PSRT_OK;
+    const char *key = spec->consistency == PSRTI_SYNC ? "backup" : "";
     int64_t n;
-    if (spec->consistency == PSRTI_SSP && s.count == 1 && s.entry[0].key[0] == '\0' &&
-        psrti_parse_i64(s.entry[0].value, 0, 1000000, &n) == PSRT_OK) {
-        spec->staleness = (uint32_t)n;
+    if (spec->consistency != PSRTI_ASYNC && s.count == 1 && strcmp(s.entry[0].key, key) == 0 &&
+        psrti_parse_i64(s.entry[0].value, 0, MAX_WAIT, &n) == PSRT_OK) {
+        *(spec->consistency == PSRTI_SYNC ? &spec->backup : &spec->staleness) = (uint32_t)n;
         return PSRT_OK;
     }
     return psrti_fail(PSRT_ERR_INVALID,
-                      "table %s: consistency \"%s\": write sync, async, or ssp:s with s from 0 to "
-                      "1000000", spec->name, text);
+                      "table %s: consistency \"%s\": write sync, sync:backup=b, async, or ssp:s, with "
+                      "b and s from 0 to %d", spec->name, text, MAX_WAIT);
 }
 
 static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
-    const char *r = p->reduce ? p->reduce : "average";
+    const char *r = p->reduce ? p->reduce : is_integer(spec) ? "sum" : "average";
     if (strcmp(r, "average") != 0 && strcmp(r, "sum") != 0)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: reduce \"%s\" is not average or sum",
                           spec->name, r);
     spec->average = strcmp(r, "average") == 0;
+    if (spec->average && is_integer(spec))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: reduce average of %s is not exact, integers are summed",
+                          spec->name, psrt_dtype_name(spec->value_dtype));
     spec->deterministic = p->deterministic != 0;
     if (spec->deterministic && spec->consistency != PSRTI_SYNC)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: deterministic needs consistency sync",
                           spec->name);
+    if (spec->deterministic && spec->backup)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: deterministic does not go with backup workers: which of them "
+                          "are in a sum depends on their speed", spec->name);
     return PSRT_OK;
 }
 
@@ -108,6 +164,9 @@ static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
 {
     psrti_optimizer_t opt;
     psrt_status_t rc = psrti_optimizer_parse(text, &opt);
+    if (!rc && opt.ops && is_integer(spec))
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
+                          spec->name, opt.ops->name, psrt_dtype_name(spec->value_dtype));
     if (!rc) rc = psrti_optimizer_format(&opt, spec->optimizer, sizeof spec->optimizer);
     return name_table(rc, spec);
 }
@@ -123,6 +182,7 @@ psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t 
     psrti_table_spec_t s = { .ndim = 0 };
     strcpy(s.name, name);
     psrt_status_t rc = set_dtype(params, &s);
+    if (!rc) rc = set_codec(params->codec, &s);
     if (!rc) rc = set_shape(params, &s);
     if (!rc) rc = set_init(params->init, &s);
     if (!rc) rc = set_optimizer(params->optimizer, &s);
@@ -146,6 +206,7 @@ static void shape_text(const psrti_table_spec_t *s, char *buf, size_t size)
 static void consistency_text(const psrti_table_spec_t *s, char *buf, size_t size)
 {
     if (s->consistency == PSRTI_SSP) snprintf(buf, size, "ssp:%u", s->staleness);
+    else if (s->backup) snprintf(buf, size, "sync:backup=%u", s->backup);
     else snprintf(buf, size, "%s", s->consistency == PSRTI_SYNC ? "sync" : "async");
 }
 
@@ -170,12 +231,16 @@ psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *
             snprintf(tb, sizeof tb, "%s", b->init))
     DIFFERS("optimizer", strcmp(a->optimizer, b->optimizer) != 0, strcpy(ta, a->optimizer),
             strcpy(tb, b->optimizer))
-    DIFFERS("consistency", a->consistency != b->consistency || a->staleness != b->staleness,
+    DIFFERS("consistency",
+            a->consistency != b->consistency || a->staleness != b->staleness ||
+                a->backup != b->backup,
             consistency_text(a, ta, sizeof ta), consistency_text(b, tb, sizeof tb))
     DIFFERS("reduce", a->average != b->average, strcpy(ta, a->average ? "average" : "sum"),
             strcpy(tb, b->average ? "average" : "sum"))
     DIFFERS("deterministic", a->deterministic != b->deterministic,
             strcpy(ta, a->deterministic ? "1" : "0"), strcpy(tb, b->deterministic ? "1" : "0"))
+    DIFFERS("codec", a->codec != b->codec, strcpy(ta, codec_names[a->codec]),
+            strcpy(tb, codec_names[b->codec]))
 #undef DIFFERS
     if (!field) return PSRT_OK;
     snprintf(why, why_size, "table %s: %s is %s on %s, but %s on %s", a->name, field, ta, a_who, tb,
@@ -187,7 +252,8 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
 {
     char consistency[32];
     if (memchr(s->name, 0, sizeof s->name) == NULL || memchr(s->init, 0, sizeof s->init) == NULL ||
-        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP)
+        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP ||
+        s->codec >= PSRTI_CODECS || (s->backup && s->consistency != PSRTI_SYNC))
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     consistency_text(s, consistency, sizeof consistency);
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
@@ -199,6 +265,7 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
     p.consistency = consistency;
     p.reduce = s->average ? "average" : "sum";
     p.deterministic = s->deterministic;
+    p.codec = codec_names[s->codec];
     psrti_table_spec_t made;
     psrt_status_t rc = psrti_table_spec_make(s->name, &p, &made);
     if (rc) return rc;

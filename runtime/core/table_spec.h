@@ -5,15 +5,17 @@
 
 #include <psrt/psrt.h>
 
+#include "transport/frame.h"
+
 #define PSRTI_NAME_MAX 255
 
 typedef enum psrti_consistency { PSRTI_SYNC, PSRTI_ASYNC, PSRTI_SSP } psrti_consistency_t;
 
 typedef struct psrti_table_spec {
     char name[PSRTI_NAME_MAX + 1];
-    psrt_dtype_t value_dtype; /* of the values                                                   */
-    psrt_dtype_t grad_dtype;  /* of the gradients                                                */
-    psrt_dtype_t acc_dtype;   /* of accumulators and optimizer state                             */
+    psrt_dtype_t value_dtype; /* of the values, as the user has them                             */
+    psrt_dtype_t grad_dtype;  /* of the gradients, as the user has them                          */
+    psrt_dtype_t acc_dtype;   /* of the server's values, accumulators and optimizer state        */
     int ndim;
     uint64_t shape[PSRT_MAX_DIMS];
     uint64_t elements;
@@ -21,8 +23,10 @@ typedef struct psrti_table_spec {
     char optimizer[256]; /* canonical text with every hyper-parameter */
     psrti_consistency_t consistency;
     uint32_t staleness; /* ssp */
+    uint32_t backup;    /* sync: workers that a step does not wait for */
     int average;        /* else sum */
     int deterministic;
+    psrti_codec_t codec; /* of gradients and values on the wire; f32 only */
 } psrti_table_spec_t;
 
 /* Checks and completes the user's parameters. ERR_INVALID names table and field. */
@@ -32,6 +36,13 @@ psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t 
 psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *a_who,
                                        const psrti_table_spec_t *b, const char *b_who, char *why,
                                        size_t why_size);
+/* The format in which elements of `dtype` (value_dtype or grad_dtype) travel, except in INIT. */
+static inline psrt_dtype_t psrti_table_spec_wire(const psrti_table_spec_t *spec, psrt_dtype_t dtype)
+{
+    return spec->codec == PSRTI_CODEC_F16    ? PSRT_F16
+           : spec->codec == PSRTI_CODEC_BF16 ? PSRT_BF16
+                                             : dtype;
+}
 /* Checks a specification that came over the wire as psrti_table_spec_make checks the user's. */
 psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *spec);
 

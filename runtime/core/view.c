@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 /* The arrays lie behind the struct in one block. */
 typedef struct layout {
     size_t workers, owners, vshards, end;
@@ -71,4 +73,71 @@ uint32_t psrti_view_live_workers(const psrti_view_t *view)
     for (uint32_t i = 0; i < view->nworkers; i++)
         live += view->workers[i].alive != 0;
     return live;
+}
+
+uint32_t psrti_view_live_servers(const psrti_view_t *view)
+{
+    uint32_t live = 0;
+
+    for (uint32_t i = 0; i < view->nowners; i++)
+        live += view->owners[i].alive && view->owners[i].thread == 0;
+    return live;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+typedef struct life {
+    uint64_t incarnation;
+    int alive, finished;
+    const char *host;
+} life_t;
+
+static void append_change(char *buf, size_t size, size_t *pos, const char *role, uint32_t rank,
+                          const life_t *was, const life_t *is)
+{
+    const char *what;
+
+    if (was->incarnation == is->incarnation && !was->alive == !is->alive) return;
+    if (!is->alive)
+        what = is->finished ? "left" : "died";
+    else
+        what = was->alive ? "was restarted" : "joined";
+    psrti_append(buf, size, pos, "%s%s:%u %s", *pos ? ", " : "", role, rank, what);
+    if (is->alive && *is->host) psrti_append(buf, size, pos, " at %s", is->host);
+}
+
+static life_t worker_life(const psrti_view_t *view, uint32_t rank)
+{
+    const psrti_view_worker_t *w = &view->workers[rank];
+
+    return (life_t){ w->incarnation, w->alive, w->finished, w->host };
+}
+
+static life_t owner_life(const psrti_view_t *view, uint32_t owner)
+{
+    const psrti_view_owner_t *o = &view->owners[owner];
+
+    return (life_t){ o->incarnation, o->alive, 0, o->host };
+}
+
+void psrti_view_changes(const psrti_view_t *old, const psrti_view_t *view, char *buf, size_t size)
+{
+    size_t pos = 0;
+
+    buf[0] = '\0';
+    if (!old) {
+        uint32_t w = psrti_view_live_workers(view), s = psrti_view_live_servers(view);
+        psrti_append(buf, size, &pos, "%u worker%s and %u server%s are in the job", w,
+                     w == 1 ? "" : "s", s, s == 1 ? "" : "s");
+        return;
+    }
+    for (uint32_t i = 0; i < view->nworkers && i < old->nworkers; i++) {
+        life_t was = worker_life(old, i), is = worker_life(view, i);
+        append_change(buf, size, &pos, "worker", i, &was, &is);
+    }
+    for (uint32_t i = 0; i < view->nowners && i < old->nowners; i++) {
+        life_t was = owner_life(old, i), is = owner_life(view, i);
+        if (view->owners[i].thread == 0)
+            append_change(buf, size, &pos, "server", view->owners[i].server, &was, &is);
+    }
 }

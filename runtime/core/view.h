@@ -13,11 +13,13 @@
 #include "runtime/core/placement.h"
 
 #define PSRTI_ADDRS_PER_OWNER 4
+#define PSRTI_VIEW_HOST 64
 
 typedef struct psrti_view_worker {
     uint64_t incarnation; /* 0: has not joined yet                              */
     int alive;            /* in the membership                                  */
     int finished;         /* left in order (not a failure)                      */
+    char host[PSRTI_VIEW_HOST]; /* of its process; "": not known              */
 } psrti_view_worker_t;
 
 typedef struct psrti_view_owner {
@@ -25,6 +27,7 @@ typedef struct psrti_view_owner {
     uint32_t thread;
     uint64_t incarnation; /* of the server's process                          */
     int alive;
+    char host[PSRTI_VIEW_HOST];
     uint32_t naddrs;
     char addr[PSRTI_ADDRS_PER_OWNER][PSRT_ADDR_MAX];
 } psrti_view_owner_t;
@@ -49,5 +52,9 @@ psrti_view_t *psrti_view_clone(const psrti_view_t *view);
 psrti_view_t *psrti_view_ref(psrti_view_t *view);
 void psrti_view_unref(psrti_view_t *view); /* NULL allowed */
 uint32_t psrti_view_live_workers(const psrti_view_t *view);
+uint32_t psrti_view_live_servers(const psrti_view_t *view);
+/* What is different in `view` from `old`, for people: "worker:1 died, server:0 joined at node7"; "" if
+ * nobody came or went; with `old` NULL how many there are. Cut to `size`. */
+void psrti_view_changes(const psrti_view_t *old, const psrti_view_t *view, char *buf, size_t size);
 
 #endif

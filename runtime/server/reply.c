@@ -9,7 +9,7 @@
 
 static uint64_t block_bytes(const psrti_slice_t *slice)
 {
-    return slice->len * slice->table->elem;
+    return slice->len * slice->table->value_bytes;
 }
 
 psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice)
@@ -81,9 +81,10 @@ static psrt_status_t send_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slic
     if (!stx) return PSRT_ERR_AGAIN;
     hdr->step = slice->version;
     hdr->term = s->view->vshards[slice->vshard].term;
-    const char *from = (const char *)b->data + (hdr->offset - slice->first) * slice->table->elem;
-    psrt_status_t st = s->env.send(s->env.arg, peer->link, hdr, from,
-                                   hdr->length * slice->table->elem, &stx->tx);
+    size_t bytes = slice->table->value_bytes;
+    const char *from = (const char *)b->data + (hdr->offset - slice->first) * bytes;
+    psrt_status_t st =
+        s->env.send(s->env.arg, peer->link, hdr, from, hdr->length * bytes, &stx->tx);
     if (st != PSRT_IN_PROGRESS) tx_done(&stx->tx, st);
     return st;
 }
@@ -141,6 +142,7 @@ void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
 {
     psrt_hdr_t hdr = { .type = PSRTI_T_VALUE, .flags = flags, .seq = tag,
                        .dtype = (uint8_t)slice->table->spec.value_dtype,
+                       .codec = (uint8_t)slice->table->spec.codec,
                        .table = slice->table->id, .vshard = slice->vshard, .offset = offset,
                        .length = length, .priority = priority };
     reply(s, peer, &hdr, slice);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/server/arith.h"
 #include "runtime/server/shard_int.h"
 
 /* ---- life -------------------------------------------------------------------------------------- */
@@ -34,6 +35,7 @@ static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
     for (int i = 0; i < 2; i++) psrti_step_free(&slice->step[i], s->nworkers);
     for (int i = 0; i < PSRT_OPTIMIZER_MAX_STATES; i++) free(slice->state[i]);
     if (slice->cur) psrti_block_drop(s, slice->cur);
+    free(slice->master);
     free(slice->bits);
     free(slice);
 }
@@ -50,6 +52,7 @@ static void table_free(psrti_shard_t *s, psrti_stable_t *t)
     psrti_init_destroy(t->init);
     free(t->slice);
     free(t->from_step);
+    free(t->skipped);
     free(t->clock);
     free(t);
 }
@@ -77,6 +80,25 @@ void psrti_shard_destroy(psrti_shard_t *s)
 
 /* ---- tables ------------------------------------------------------------------------------------ */
 
+/* First values, and the master copy of a table that is published in another format. */
+static psrt_status_t values_new(psrti_shard_t *s, psrti_stable_t *t, psrti_slice_t *slice)
+{
+    slice->cur = psrti_block_new(s, slice);
+    if (!slice->cur) return PSRT_ERR_NO_MEMORY;
+    if (t->wire_value != t->spec.acc_dtype) {
+        slice->master = psrti_acc_new(slice);
+        if (!slice->master) return PSRT_ERR_NO_MEMORY;
+    }
+    slice->ready = !psrti_init_is_rank0(t->init);
+    if (!slice->ready) return PSRT_OK;
+    void *values = slice->master ? slice->master : slice->cur->data;
+    psrti_init_fill(t->init, t->spec.acc_dtype, values, slice->first, slice->len);
+    if (slice->master)
+        psrti_arith_round(s->k, t->spec.acc_dtype, t->wire_value, slice->cur->data, values,
+                          slice->len);
+    return PSRT_OK;
+}
+
 static psrt_status_t slice_new(psrti_shard_t *s, psrti_stable_t *t, uint64_t index)
 {
     psrti_slice_t *slice = calloc(1, sizeof *slice);
@@ -88,23 +110,25 @@ static psrt_status_t slice_new(psrti_shard_t *s, psrti_stable_t *t, uint64_t ind
     slice->len = psrti_slice_len(t->spec.elements, index);
     slice->vshard = psrti_slice_vshard(t->hash, index, s->view->nvshards);
     psrti_list_init(&slice->waiters);
-    slice->cur = psrti_block_new(s, slice);
-    if (!slice->cur) return PSRT_ERR_NO_MEMORY;
-    for (int i = 0; i < t->opt.num_states; i++)
-        if (!(slice->state[i] = calloc(slice->len, t->elem))) return PSRT_ERR_NO_MEMORY;
+    for (int i = 0; i < t->opt.num_states; i++) {
+        slice->state[i] = calloc(slice->len, t->acc_bytes);
+        if (!slice->state[i]) return PSRT_ERR_NO_MEMORY;
+        psrti_optimizer_state_fill(&t->opt, i, t->spec.acc_dtype, slice->state[i], slice->len);
+    }
     if (t->spec.consistency == PSRTI_SYNC) {
         slice->bits = calloc(4 * psrti_bit_words(s->nworkers), 8);
         if (!slice->bits) return PSRT_ERR_NO_MEMORY;
     }
-    slice->ready = !psrti_init_is_rank0(t->init);
-    if (slice->ready)
-        psrti_init_fill(t->init, t->spec.value_dtype, slice->cur->data, slice->first, slice->len);
-    return PSRT_OK;
+    return values_new(s, t, slice);
 }
 
 static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
 {
-    t->elem = psrt_dtype_size(t->spec.value_dtype);
+    t->wire_value = psrti_table_spec_wire(&t->spec, t->spec.value_dtype);
+    t->wire_grad = psrti_table_spec_wire(&t->spec, t->spec.grad_dtype);
+    t->acc_bytes = psrt_dtype_size(t->spec.acc_dtype);
+    t->value_bytes = psrt_dtype_size(t->wire_value);
+    t->grad_bytes = psrt_dtype_size(t->wire_grad);
     t->hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
     t->nslices = psrti_slice_count(t->spec.elements);
     t->hold_from = s->preparing ? 0 : UINT64_MAX;
@@ -114,8 +138,9 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     if (rc) return rc;
     t->slice = calloc(t->nslices, sizeof(void *));
     t->from_step = calloc(s->nworkers, sizeof *t->from_step);
+    t->skipped = calloc(s->nworkers, sizeof *t->skipped);
     t->clock = calloc(s->nworkers, sizeof *t->clock);
-    if (!t->slice || !t->from_step || !t->clock) return PSRT_ERR_NO_MEMORY;
+    if (!t->slice || !t->from_step || !t->skipped || !t->clock) return PSRT_ERR_NO_MEMORY;
     for (uint64_t i = 0; i < t->nslices && !rc; i++) {
         uint16_t v = psrti_slice_vshard(t->hash, i, s->view->nvshards);
         if (s->view->vshards[v].owner == s->owner) rc = slice_new(s, t, i);
@@ -288,8 +313,12 @@ static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *
         psrti_pull_or_park(s, peer, slice, req, req->step, 0);
         return PSRT_RX_DONE;
     }
-    psrt_dtype_t want = req->type == PSRTI_T_INIT ? t->spec.value_dtype : t->spec.grad_dtype;
-    if (req->dtype != want || msg->len != req->length * psrt_dtype_size(want)) return PSRT_RX_BAD;
+    int init = req->type == PSRTI_T_INIT; /* never encoded: the master starts as given */
+    psrt_dtype_t dtype = init ? t->spec.value_dtype : t->spec.grad_dtype;
+    uint8_t codec = init ? PSRTI_CODEC_NONE : (uint8_t)t->spec.codec;
+    uint64_t bytes = init ? psrt_dtype_size(dtype) : t->grad_bytes;
+    if (req->dtype != dtype || req->codec != codec || msg->len != req->length * bytes)
+        return PSRT_RX_BAD;
     return psrti_push(s, peer, slice, msg);
 }
 

@@ -12,7 +12,7 @@
 
 #define PSRTI_APPLY_BLOCK 65536u /* bytes of gradient folded and applied at once: stays in L2 */
 
-/* Values of one version of a slice. */
+/* Values of one version of a slice, in the format in which they are sent. */
 typedef struct psrti_block {
     struct psrti_block *next; /* in the table's free list */
     struct psrti_slice *slice;
@@ -23,7 +23,8 @@ typedef struct psrti_block {
 /* Contributions to a sync step of a slice. */
 typedef struct psrti_step {
     void *acc;             /* sum so far; NULL: nothing yet                            */
-    void **staged;         /* deterministic: contributions ahead of their turn, by rank */
+    void **staged;         /* by rank; deterministic: contributions ahead of their turn;
+                              backup workers: those of workers that have not ended the step */
     uint32_t next_rank;    /* deterministic: ranks below are in acc                     */
     uint32_t contributors; /* workers with a contribution                               */
     uint32_t ended;        /* workers that ended the step                               */
@@ -34,7 +35,8 @@ typedef struct psrti_slice {
     uint64_t index, first, len;
     uint16_t vshard;
     uint8_t ready; /* values are set (rank0 tables: after INIT) */
-    psrti_block_t *cur;
+    psrti_block_t *cur; /* what pulls read                                                   */
+    void *master;       /* the values in acc_dtype, if they are sent in another; NULL: in cur */
     uint64_t version; /* sync: closed steps; else: applied messages */
     uint64_t updates; /* applies of the optimizer                   */
     void *state[PSRT_OPTIMIZER_MAX_STATES];
@@ -48,13 +50,15 @@ typedef struct psrti_stable {
     uint32_t id;
     psrti_table_spec_t spec;
     uint64_t hash;
-    size_t elem; /* bytes of one element */
+    psrt_dtype_t wire_value, wire_grad; /* formats of published values and of contributions */
+    size_t acc_bytes, value_bytes, grad_bytes; /* an element of acc_dtype, and of those two */
     psrti_optimizer_t opt;
     psrti_init_t *init;
     uint64_t nslices; /* of the whole table          */
     psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
     psrti_block_t *free_blocks; /* of a full slice's size     */
     uint64_t *from_step; /* by worker: first step that it counts for */
+    uint64_t *skipped;   /* by worker: it came late and ends no more steps below */
     uint64_t *clock;     /* by worker: steps ended (ssp)             */
     uint64_t hold_from;  /* prepare: close no step from here on      */
 } psrti_stable_t;
@@ -133,6 +137,8 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *tabl
 /* Closes every step of the slice that is complete; `except` (may be NULL) is not told. */
 void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except);
 void psrti_step_free(psrti_step_t *step, uint32_t nworkers);
+/* Room for the slice in acc_dtype, not zeroed; free() it. NULL: no memory. */
+void *psrti_acc_new(const psrti_slice_t *slice);
 uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *table);
 
 static inline size_t psrti_bit_words(uint32_t nworkers) { return (nworkers + 63) / 64; }

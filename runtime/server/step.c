@@ -4,60 +4,72 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/server/arith.h"
 #include "runtime/server/shard_int.h"
 
-static const struct psrti_kernels_of_type *kernels_of(const psrti_shard_t *s,
-                                                      const psrti_slice_t *slice)
-{
-    return slice->table->spec.acc_dtype == PSRT_F64 ? &s->k->f64 : &s->k->f32;
-}
+/* Steps that slices of a table can be apart; more is a malformed message, not a late worker. */
+#define MAX_SKIP (1u << 20)
 
 /* ---- apply ------------------------------------------------------------------------------------- */
 
-/* Gradient of elements [first, first + n) of the slice: a + b, a or b alone, divided by `divisor`.
- * Returns where it lies: one of the inputs when nothing was to be done, else the scratch block. */
-static const void *combine(psrti_shard_t *s, const psrti_slice_t *slice, const char *a,
-                           const char *b, uint64_t n, uint32_t divisor)
+/* Gradient of n elements in acc_dtype: acc + last, or one of them alone, divided by `divisor`. `acc`
+ * has acc_dtype, `last` comes as it was sent. Returns where it lies: one of the inputs when nothing was
+ * to be done, else the scratch block. */
+static const void *combine(psrti_shard_t *s, const psrti_stable_t *t, const void *acc,
+                           const void *last, uint64_t n, uint32_t divisor)
 {
-    const struct psrti_kernels_of_type *k = kernels_of(s, slice);
-    const void *g = a ? a : b;
-    if (a && b) {
-        k->add(s->scratch, a, b, n);
-        g = s->scratch;
-    }
+    psrt_dtype_t dtype = t->spec.acc_dtype;
+    const void *g = s->scratch;
+    if (acc && last) psrti_arith_add(s->k, dtype, t->wire_grad, s->scratch, acc, last, n);
+    else if (acc) g = acc;
+    else if (t->wire_grad == dtype) g = last;
+    else psrti_arith_widen(s->k, dtype, t->wire_grad, s->scratch, last, n);
     if (divisor > 1) {
-        k->divide(s->scratch, g, divisor, n);
+        psrti_arith_divide(s->k, dtype, s->scratch, g, divisor, n);
         g = s->scratch;
     }
     return g;
 }
 
-/* One optimizer update of elements [first, first + len) of the slice with the gradient a + b, block by
- * block so that the sum stays in the cache. Writes in place unless a reader holds the block. */
-static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
-                           const void *a, const void *b, uint32_t divisor)
+/* The update of one block, which lies at element `at` of the slice and becomes part of `out`. */
+static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *blk, uint64_t at,
+                        const psrti_block_t *in, psrti_block_t *out)
 {
     psrti_stable_t *t = slice->table;
-    const struct psrti_kernels_of_type *k = kernels_of(s, slice);
+    psrt_dtype_t dtype = t->spec.acc_dtype;
+    uint64_t off = at * t->acc_bytes;
+    blk->value_in = (const char *)(slice->master ? slice->master : in->data) + off;
+    blk->value_out = (char *)(slice->master ? slice->master : out->data) + off;
+    for (int j = 0; j < t->opt.num_states; j++) blk->state[j] = (char *)slice->state[j] + off;
+    if (!t->opt.ops)
+        psrti_arith_add(s->k, dtype, dtype, blk->value_out, blk->value_in, blk->grad, blk->n);
+    else if (dtype == PSRT_F64) t->opt.ops->apply_f64(blk);
+    else t->opt.ops->apply_f32(blk);
+    if (slice->master)
+        psrti_arith_round(s->k, dtype, t->wire_value, (char *)out->data + at * t->value_bytes,
+                          blk->value_out, blk->n);
+}
+
+/* One optimizer update of elements [first, first + len) of the slice with the gradient acc + last, block
+ * by block so that the sum stays in the cache. Writes in place unless a reader holds the block; a
+ * master has no readers. */
+static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
+                           const void *acc, const void *last, uint32_t divisor)
+{
+    psrti_stable_t *t = slice->table;
     psrti_block_t *in = slice->cur, *out = in;
     if (in->pins) {
         out = psrti_block_new(s, slice);
         if (!out) return PSRT_ERR_NO_MEMORY;
-        if (len < slice->len) s->k->copy(out->data, in->data, slice->len * t->elem);
+        if (len < slice->len) s->k->copy(out->data, in->data, slice->len * t->value_bytes);
     }
     psrt_apply_t blk = { .params = t->opt.params, .t = slice->updates + 1 };
-    uint64_t step = PSRTI_APPLY_BLOCK / t->elem;
+    uint64_t step = PSRTI_APPLY_BLOCK / t->acc_bytes;
     for (uint64_t i = 0; i < len; i += step) {
-        uint64_t off = i * t->elem, at = (first + i) * t->elem;
         blk.n = PSRTI_MIN(step, len - i);
-        blk.grad = combine(s, slice, a ? (const char *)a + off : NULL,
-                           b ? (const char *)b + off : NULL, blk.n, divisor);
-        blk.value_in = (const char *)in->data + at;
-        blk.value_out = (char *)out->data + at;
-        for (int j = 0; j < t->opt.num_states; j++) blk.state[j] = (char *)slice->state[j] + at;
-        if (!t->opt.ops) k->add(blk.value_out, blk.value_in, blk.grad, blk.n);
-        else if (t->spec.acc_dtype == PSRT_F64) t->opt.ops->apply_f64(&blk);
-        else t->opt.ops->apply_f32(&blk);
+        blk.grad = combine(s, t, acc ? (const char *)acc + i * t->acc_bytes : NULL,
+                           last ? (const char *)last + i * t->grad_bytes : NULL, blk.n, divisor);
+        apply_block(s, slice, &blk, first + i, in, out);
     }
     slice->updates++;
     slice->cur = out;
@@ -75,30 +87,31 @@ void psrti_step_free(psrti_step_t *step, uint32_t nworkers)
     memset(step, 0, sizeof *step);
 }
 
-static void *new_acc(const psrti_slice_t *slice)
+void *psrti_acc_new(const psrti_slice_t *slice)
 {
-    uint64_t bytes = slice->len * slice->table->elem;
+    uint64_t bytes = slice->len * slice->table->acc_bytes;
     return aligned_alloc(64, (bytes + 63) & ~63ull);
 }
 
-/* dst (whole slice, may be NULL: none yet) += range of g. A first whole contribution is copied, a
- * first partial one is added to zeros. */
-static psrt_status_t add_range(psrti_shard_t *s, psrti_slice_t *slice, void **dst, const void *g,
-                               uint64_t first, uint64_t len)
+/* dst (whole slice in acc_dtype, may be NULL: none yet) += range of g, which comes in `from`. A first
+ * whole contribution is copied, a first partial one is added to zeros. */
+static psrt_status_t add_range(psrti_shard_t *s, psrti_slice_t *slice, void **dst,
+                               psrt_dtype_t from, const void *g, uint64_t first, uint64_t len)
 {
-    size_t elem = slice->table->elem;
+    size_t bytes = slice->table->acc_bytes;
+    psrt_dtype_t dtype = slice->table->spec.acc_dtype;
     if (!*dst) {
-        void *acc = new_acc(slice);
+        void *acc = psrti_acc_new(slice);
         if (!acc) return PSRT_ERR_NO_MEMORY;
         *dst = acc;
         if (len == slice->len) {
-            s->k->copy(acc, g, len * elem);
+            psrti_arith_widen(s->k, dtype, from, acc, g, len);
             return PSRT_OK;
         }
-        memset(acc, 0, slice->len * elem);
+        memset(acc, 0, slice->len * bytes);
     }
-    char *at = (char *)*dst + first * elem;
-    kernels_of(s, slice)->add(at, at, g, len);
+    char *at = (char *)*dst + first * bytes;
+    psrti_arith_add(s->k, dtype, from, at, at, g, len);
     return PSRT_OK;
 }
 
@@ -108,22 +121,31 @@ static int counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank
     return s->view->workers[rank].alive && t->from_step[rank] <= step;
 }
 
+/* What is staged for a rank goes into acc, or becomes it. Needs no memory, so it cannot fail. */
+static void unstage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank)
+{
+    void *own = st->staged ? st->staged[rank] : NULL;
+    if (!own) return;
+    st->staged[rank] = NULL;
+    if (!st->acc) {
+        st->acc = own;
+        return;
+    }
+    add_range(s, slice, &st->acc, slice->table->spec.acc_dtype, own, 0, slice->len);
+    free(own);
+}
+
 /* Deterministic order: everything staged for ranks that are next in line goes into acc, as long as
  * those ranks have ended the step (a range push may still follow). */
-static psrt_status_t drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int all)
+static void drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int all)
 {
     psrti_step_t *st = &slice->step[n % 2];
     const uint64_t *ended = psrti_ended(s, slice, n);
     for (; st->next_rank < s->nworkers; st->next_rank++) {
         uint32_t r = st->next_rank;
         if (!all && counts(s, slice->table, r, n) && !psrti_bit_get(ended, r)) break;
-        if (!st->staged || !st->staged[r]) continue;
-        psrt_status_t rc = add_range(s, slice, &st->acc, st->staged[r], 0, slice->len);
-        if (rc) return rc;
-        free(st->staged[r]);
-        st->staged[r] = NULL;
+        unstage(s, slice, st, r);
     }
-    return PSRT_OK;
 }
 
 static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank,
@@ -131,23 +153,40 @@ static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t 
 {
     if (!st->staged) st->staged = calloc(s->nworkers, sizeof *st->staged);
     if (!st->staged) return PSRT_ERR_NO_MEMORY;
-    return add_range(s, slice, &st->staged[rank], g, first, len);
+    return add_range(s, slice, &st->staged[rank], slice->table->wire_grad, g, first, len);
 }
 
-/* Has everyone who counts for step n ended it (`with` is about to)? A step that nobody counts for is
- * closed only when a joiner, who starts later, would wait for it. */
+/* Has everyone who counts for step n, but the backup workers, ended it (`with` is about to), or can nobody
+ * end it any more? A step that nobody ended is closed only for a worker that starts later. */
 static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
                        const psrti_peer_t *with)
 {
     const psrti_stable_t *t = slice->table;
     const uint64_t *ended = psrti_ended(s, slice, n);
-    int wanted = slice->step[n % 2].ended + (with != NULL) != 0;
+    int begun = slice->step[n % 2].ended + (with != NULL) != 0, later = 0;
+    uint32_t missing = 0, gone = 0; /* of those missing: went on without it */
     if (!slice->ready || n >= t->hold_from) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
-        if (counts(s, t, r, n) && !psrti_bit_get(ended, r) && !(with && with->rank == r)) return 0;
-        wanted |= s->view->workers[r].alive && t->from_step[r] > n;
+        if (!s->view->workers[r].alive) continue;
+        later |= t->from_step[r] > n || t->skipped[r] > n;
+        if (!counts(s, t, r, n) || psrti_bit_get(ended, r) || (with && with->rank == r)) continue;
+        missing++;
+        gone += t->skipped[r] > n;
     }
-    return wanted;
+    if (missing == gone) return begun || later;
+    return begun && missing <= t->spec.backup;
+}
+
+/* The divisor of step n without a contribution that is folded last. With backup workers those that
+ * were in the middle of the step do not count: what they staged is dropped. */
+static uint32_t contributors_of(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n)
+{
+    const uint64_t *contributed = psrti_contributed(s, slice, n), *ended = psrti_ended(s, slice, n);
+    uint32_t count = 0;
+    if (!slice->table->spec.backup) return slice->step[n % 2].contributors;
+    for (size_t i = 0; i < psrti_bit_words(s->nworkers); i++)
+        count += (uint32_t)__builtin_popcountll(contributed[i] & ended[i]);
+    return count;
 }
 
 /* After the apply of step n: publishes the version, tells all who ended it but `except`, whose own
@@ -171,15 +210,11 @@ static psrt_status_t close_step(psrti_shard_t *s, psrti_slice_t *slice, const vo
 {
     uint64_t n = slice->version;
     psrti_step_t *st = &slice->step[n % 2];
-    psrt_status_t rc = slice->table->spec.deterministic ? drain_staged(s, slice, n, 1) : PSRT_OK;
-    if (rc) return rc;
-    uint32_t contributors = st->contributors + (last != NULL);
-    if (st->acc || last) {
-        rc = apply(s, slice, 0, slice->len, st->acc, last,
-                   slice->table->spec.average ? contributors : 1);
-        if (rc) return rc;
-    }
-    return PSRT_OK;
+    if (slice->table->spec.deterministic) drain_staged(s, slice, n, 1);
+    if (!st->acc && !last) return PSRT_OK;
+    uint32_t contributors = contributors_of(s, slice, n) + (last != NULL);
+    return apply(s, slice, 0, slice->len, st->acc, last,
+                 slice->table->spec.average ? contributors : 1);
 }
 
 void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
@@ -207,16 +242,20 @@ static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64
 }
 
 /* Adds to the sum; deterministic: only when it is this rank's turn and nothing else will come from it,
- * else into the rank's staging. A joiner whose turn passed before it was there cannot wait for it. */
+ * else into the rank's staging. A joiner whose turn passed before it was there cannot wait for it.
+ * With backup workers the step may close in the middle of a worker's pushes: they are staged until it
+ * has ended the step, so that its contribution counts whole or not at all. */
 static psrt_status_t fold(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank,
                           const void *g, uint64_t first, uint64_t len, int only)
 {
     psrti_step_t *st = &slice->step[n % 2];
-    if (!slice->table->spec.deterministic) return add_range(s, slice, &st->acc, g, first, len);
-    psrt_status_t rc = drain_staged(s, slice, n, 0);
-    if (rc) return rc;
+    psrt_dtype_t from = slice->table->wire_grad;
+    if (slice->table->spec.backup && !only) return stage(s, slice, st, rank, g, first, len);
+    if (!slice->table->spec.deterministic)
+        return add_range(s, slice, &st->acc, from, g, first, len);
+    drain_staged(s, slice, n, 0);
     if (rank < st->next_rank || (only && rank == st->next_rank))
-        return add_range(s, slice, &st->acc, g, first, len);
+        return add_range(s, slice, &st->acc, from, g, first, len);
     return stage(s, slice, st, rank, g, first, len);
 }
 
@@ -226,6 +265,7 @@ static void end_step(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_
     if (psrti_bit_get(ended, rank)) return;
     psrti_bit_set(ended, rank);
     slice->step[n % 2].ended++;
+    if (slice->table->spec.backup) unstage(s, slice, &slice->step[n % 2], rank);
 }
 
 /* Adds a contribution to open step n; closes the step if this was the missing one. */
@@ -328,7 +368,7 @@ static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *
 static psrt_rx_t push_now(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
                           const psrt_hdr_t *req, psrti_window_t *w, const void *g)
 {
-    psrt_status_t rc = apply(s, slice, req->offset - slice->first, req->length, g, NULL, 1);
+    psrt_status_t rc = apply(s, slice, req->offset - slice->first, req->length, NULL, g, 1);
     if (rc) {
         psrti_reply_ack(s, peer, req, rc, 0, slice->version);
         return PSRT_RX_DONE;
@@ -340,12 +380,22 @@ static psrt_rx_t push_now(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *s
     return PSRT_RX_DONE;
 }
 
+static void set_values(psrti_shard_t *s, psrti_slice_t *slice, const void *values)
+{
+    const psrti_stable_t *t = slice->table;
+    psrt_dtype_t dtype = t->spec.acc_dtype;
+    void *first = slice->master ? slice->master : slice->cur->data;
+    psrti_arith_widen(s->k, dtype, t->spec.value_dtype, first, values, slice->len);
+    if (slice->master)
+        psrti_arith_round(s->k, dtype, t->wire_value, slice->cur->data, first, slice->len);
+}
+
 /* Values of a rank0 table; a later one changes nothing. */
 static void init_values(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
                         const psrt_hdr_t *req, const void *values)
 {
     if (!slice->ready) {
-        s->k->copy(slice->cur->data, values, slice->len * slice->table->elem);
+        set_values(s, slice, values);
         slice->ready = 1;
         s->counts.applied++;
         if (slice->table->spec.consistency == PSRTI_SYNC) psrti_close_steps(s, slice, NULL);
@@ -400,6 +450,24 @@ uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
     return min;
 }
 
+/* A worker that came late goes on from step n of the table. It ends none of the steps before any more, on
+ * whatever slice they are still open; what it pushed to them counts. */
+static psrt_rx_t skip_to(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
+                         const psrt_hdr_t *req)
+{
+    uint64_t n = req->step;
+    if (!t->spec.backup) return PSRT_RX_BAD;
+    for (uint64_t i = 0; i < t->nslices; i++)
+        if (t->slice[i] && n > t->slice[i]->version + MAX_SKIP) return PSRT_RX_BAD;
+    if (n > t->skipped[peer->rank]) {
+        t->skipped[peer->rank] = n;
+        for (uint64_t i = 0; i < t->nslices; i++)
+            if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
+    }
+    psrti_reply_ack(s, peer, req, PSRT_OK, 0, 0);
+    return PSRT_RX_DONE;
+}
+
 static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t,
                                 uint64_t n)
 {
@@ -419,6 +487,7 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
                       const psrt_hdr_t *req)
 {
     psrt_status_t status = PSRT_OK;
+    if (req->flags & PSRTI_F_LATE) return skip_to(s, peer, t, req);
     if (t->spec.consistency == PSRTI_SYNC) {
         status = clock_sync(s, peer, t, req->step);
     } else if (t->clock[peer->rank] < req->step + 1) {

@@ -29,7 +29,9 @@ static void learn_late(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr
 {
     c->counts.late++;
     if (p->op) p->op->result.late = 1;
-    if (p->table->next_step < hdr->step) p->table->next_step = hdr->step;
+    if (p->table->next_step >= hdr->step) return;
+    p->table->next_step = hdr->step;
+    if (p->table->spec.backup) psrti_table_skipped(c, p->table);
 }
 
 static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
@@ -71,11 +73,13 @@ static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, ps
         return PSRT_RX_DONE;
     }
     if (!p->value || hdr->offset != p->offset || hdr->length != p->count ||
-        hdr->dtype != p->table->spec.value_dtype || msg->len != p->count * p->table->elem)
+        hdr->dtype != p->table->spec.value_dtype || hdr->codec != p->table->spec.codec ||
+        msg->len != p->count * psrt_dtype_size(p->table->wire_value))
         return PSRT_RX_BAD;
     /* Withdrawn by the server: it is being fenced; the link's loss makes us ask again. */
     if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
-    c->k->copy(p->value, data, msg->len);
+    if (p->table->spec.codec == PSRTI_CODEC_NONE) c->k->copy(p->value, data, msg->len);
+    else psrti_half_of(c, p->table->spec.codec)->to_f32(p->value, data, p->count);
     if (c->env.verify(c->env.arg, owner, msg) != PSRT_OK) return PSRT_RX_DONE;
     if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
     if (p->op && hdr->step < p->op->result.version) p->op->result.version = hdr->step;

@@ -29,10 +29,16 @@ psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_
     return PSRT_OK;
 }
 
+static void part_destroy(psrti_part_t *p)
+{
+    free(p->encoded);
+    free(p);
+}
+
 static void free_parts(psrti_list_t *list)
 {
     psrti_list_t *n;
-    while ((n = psrti_list_pop(list))) free(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+    while ((n = psrti_list_pop(list))) part_destroy(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
 }
 
 static void table_free(psrti_ctable_t *t)
@@ -49,7 +55,7 @@ static void table_free(psrti_ctable_t *t)
 static void heap_free(psrti_cowner_t *o)
 {
     for (size_t i = 0; i < o->count; i++)
-        if (psrti_list_empty(&o->heap[i]->node)) free(o->heap[i]);
+        if (psrti_list_empty(&o->heap[i]->node)) part_destroy(o->heap[i]);
     free(o->heap);
 }
 
@@ -173,7 +179,8 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
         t->spec = *spec;
         t->hash = psrti_hash_bytes(spec->name, strlen(spec->name));
         t->nslices = psrti_slice_count(spec->elements);
-        t->elem = psrt_dtype_size(spec->value_dtype);
+        t->elem = psrt_dtype_size(spec->value_dtype); /* gradients have the same */
+        t->wire_value = psrti_table_spec_wire(spec, spec->value_dtype);
         t->next_step = first_step;
         t->created_view = c->view->number;
         psrti_list_init(&t->csteps);
@@ -198,9 +205,12 @@ const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table)
     return &table->spec;
 }
 
+/* The ranges of a step stay together, also when the worker comes late in the middle of them. */
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table)
 {
-    return table->next_step;
+    if (psrti_list_empty(&table->csteps)) return table->next_step;
+    const psrti_cstep_t *last = PSRTI_LIST_ENTRY(table->csteps.prev, const psrti_cstep_t, node);
+    return last->closing ? table->next_step : last->step;
 }
 
 /* ---- views ------------------------------------------------------------------------------------- */
@@ -305,6 +315,10 @@ static psrt_status_t add_parts(psrti_client_t *c, psrti_cop_t *op, const psrti_t
         p->grad = x->grad ? (const char *)x->grad + done : NULL;
         p->value = x->value ? (char *)x->value + done : NULL;
         set_kind(p, x, cs, psrti_slice_len(t->spec.elements, i));
+        if (p->type == PSRTI_T_PUSH) {
+            p->epoch = t->epoch;
+            t->uncaptured++;
+        }
         if (p->type == PSRTI_T_PUSH && cs) {
             p->cstep = cs;
             cs->uncaptured++;
@@ -321,7 +335,7 @@ static psrt_status_t add_transfer(psrti_client_t *c, psrti_cop_t *op, const psrt
 {
     psrti_ctable_t *t = x->table;
     int push = x->grad && !x->init;
-    uint64_t step = push ? (x->step == PSRT_STEP_NEXT ? t->next_step : x->step)
+    uint64_t step = push ? (x->step == PSRT_STEP_NEXT ? psrti_ctable_next_step(t) : x->step)
                          : pull_want(t, x->step);
     psrti_cstep_t *cs = push ? cstep_of(t, x, step) : NULL;
     if (push && !cs && needs_clock(t, x)) return PSRT_ERR_NO_MEMORY;

@@ -38,9 +38,11 @@ typedef struct psrti_part {
     uint64_t slice, offset, count, step;
     uint64_t seq; /* 0: not numbered yet */
     const char *grad;
+    void *encoded; /* with a codec: what is sent in place of grad; until the part ends */
     char *value;
     uint64_t due; /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe */
     uint32_t tries;
+    uint32_t epoch; /* pushes: the table's when it was submitted */
     psrt_status_t status; /* ENDED */
     struct psrti_part *next_free;
 } psrti_part_t;
@@ -53,6 +55,9 @@ typedef struct psrti_cstep {
     uint32_t clocks;     /* CLOCK messages not answered      */
     int closing;         /* its last push was submitted      */
     int clocked;         /* CLOCKs were made                 */
+    int skip;            /* not an end: the worker came late and goes on from `step`; waits for all
+                            pushes of its epoch and earlier ones */
+    uint32_t epoch;
 } psrti_cstep_t;
 
 typedef struct psrti_cslice {
@@ -64,8 +69,11 @@ struct psrti_ctable {
     uint32_t id;
     psrti_table_spec_t spec;
     uint64_t hash, nslices, next_step, created_view;
-    size_t elem;
+    size_t elem;            /* bytes of an element, as the user has it */
+    psrt_dtype_t wire_value; /* the format in which values come        */
     int used;
+    uint32_t epoch;      /* grows when the worker comes late     */
+    uint64_t uncaptured; /* pushes                               */
     psrt_status_t status; /* not OK: failed */
     char *text;
     psrti_cslice_t *slice;
@@ -116,7 +124,14 @@ void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
 void psrti_owner_send(psrti_client_t *c, uint32_t owner);
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
+/* The worker came late: tells the servers that it goes on from the table's next step. */
+void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *table);
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
+static inline const struct psrti_kernels_of_half *psrti_half_of(const psrti_client_t *c,
+                                                                psrti_codec_t codec)
+{
+    return codec == PSRTI_CODEC_F16 ? &c->k->f16 : &c->k->bf16;
+}
 static inline int psrti_part_mutates(const psrti_part_t *part)
 {
     return part->type == PSRTI_T_PUSH || part->type == PSRTI_T_INIT;

@@ -96,6 +96,8 @@ psrti_part_t *psrti_part_new(psrti_client_t *c, psrti_ctable_t *table, psrti_cop
 static void part_free(psrti_client_t *c, psrti_part_t *p)
 {
     c->outstanding--;
+    free(p->encoded);
+    p->encoded = NULL;
     p->next_free = c->free_parts;
     c->free_parts = p;
 }
@@ -192,7 +194,10 @@ static void fill_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hd
     hdr->offset = p->offset;
     hdr->length = p->count;
     hdr->priority = (uint8_t)(p->priority + 128);
-    if (p->type == PSRTI_T_PUSH) hdr->dtype = (uint8_t)p->table->spec.grad_dtype;
+    if (p->type == PSRTI_T_PUSH) {
+        hdr->dtype = (uint8_t)p->table->spec.grad_dtype;
+        hdr->codec = (uint8_t)p->table->spec.codec;
+    }
     if (p->type == PSRTI_T_INIT) hdr->dtype = (uint8_t)p->table->spec.value_dtype;
     if (psrti_part_mutates(p))
         hdr->seq_floor = (uint16_t)(p->seq - c->vshards[p->vshard].floor);
@@ -219,15 +224,41 @@ static void sent(psrti_client_t *c, psrti_part_t *p)
     if (was_head) psrti_slice_kick(c, p->table, p->slice);
 }
 
+static uint64_t payload_bytes(const psrti_part_t *p)
+{
+    const psrti_table_spec_t *spec = &p->table->spec;
+    if (!psrti_part_mutates(p)) return 0;
+    if (p->type == PSRTI_T_INIT) return p->count * p->table->elem; /* sent as they are */
+    return p->count * psrt_dtype_size(psrti_table_spec_wire(spec, spec->grad_dtype));
+}
+
+/* What a part sends. With a codec that is a copy, made when the part is sent first, since a repeat and
+ * a send in flight read it too. */
+static psrt_status_t payload_of(psrti_client_t *c, psrti_part_t *p, const void **data_p)
+{
+    psrti_codec_t codec = p->table->spec.codec;
+    *data_p = p->grad;
+    if (p->type != PSRTI_T_PUSH || codec == PSRTI_CODEC_NONE) return PSRT_OK;
+    if (!p->encoded) {
+        p->encoded = malloc(payload_bytes(p));
+        if (!p->encoded) return PSRT_ERR_NO_MEMORY;
+        psrti_half_of(c, codec)->from_f32(p->encoded, p->grad, p->count);
+    }
+    *data_p = p->encoded;
+    return PSRT_OK;
+}
+
 static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
 {
     psrt_status_t rc = number_take(c, p);
+    const void *data;
+    uint64_t len = payload_bytes(p);
+    if (!rc) rc = payload_of(c, p, &data);
     if (rc) return rc;
     psrt_hdr_t hdr;
     fill_header(c, p, &hdr);
-    uint64_t len = psrti_part_mutates(p) ? p->count * p->table->elem : 0;
     p->in_flight = len != 0;
-    rc = c->env.send(c->env.arg, p->owner, &hdr, len ? p->grad : NULL, len, len ? &p->tx : NULL);
+    rc = c->env.send(c->env.arg, p->owner, &hdr, len ? data : NULL, len, len ? &p->tx : NULL);
     if (rc != PSRT_IN_PROGRESS) p->in_flight = 0;
     return rc;
 }
@@ -290,8 +321,24 @@ static void withdraw(psrti_client_t *c, psrti_part_t *p)
 
 static void count_bytes(psrti_client_t *c, const psrti_part_t *p)
 {
-    if (psrti_part_mutates(p)) c->counts.pushed_bytes += p->count * p->table->elem;
-    if (p->value) c->counts.pulled_bytes += p->count * p->table->elem;
+    c->counts.pushed_bytes += payload_bytes(p);
+    if (p->value) c->counts.pulled_bytes += p->count * psrt_dtype_size(p->table->wire_value);
+}
+
+/* CLOCKs that no push of the user's waits for. */
+static void tell_step(psrti_client_t *c, psrti_ctable_t *t, uint64_t step, int skip)
+{
+    psrti_cstep_t *cs = calloc(1, sizeof *cs);
+    if (!cs) return;
+    cs->step = step;
+    cs->closing = 1;
+    if (skip) {
+        cs->skip = 1;
+        cs->epoch = t->epoch++;
+        cs->uncaptured = t->uncaptured;
+    }
+    psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
+    psrti_cstep_review(c, t, cs);
 }
 
 /* A push that should have ended its step was given up: CLOCK ends the step instead, else the other
@@ -301,13 +348,11 @@ static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
     psrti_ctable_t *t = p->table;
     if (t->status || c->status || t->spec.consistency != PSRTI_SYNC) return;
     for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next)
-        if (PSRTI_LIST_ENTRY(n, psrti_cstep_t, node)->step == p->step) return;
-    psrti_cstep_t *cs = calloc(1, sizeof *cs);
-    if (!cs) return;
-    cs->step = p->step;
-    cs->closing = 1;
-    psrti_list_insert_before(t->csteps.next, &cs->node); /* the last one is the user's */
-    psrti_cstep_review(c, t, cs);
+    {
+        const psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, const psrti_cstep_t, node);
+        if (cs->step == p->step && !cs->skip) return;
+    }
+    tell_step(c, t, p->step, 0);
 }
 
 void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
@@ -387,10 +432,34 @@ void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, con
 
 /* ---- steps that end with CLOCK ----------------------------------------------------------------- */
 
+/* A skip that waits for nothing more. */
+static psrti_cstep_t *skip_that_is_due(const psrti_ctable_t *t)
+{
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
+        if (cs->skip && !cs->clocked && !cs->uncaptured) return cs;
+    }
+    return NULL;
+}
+
+/* Skips that waited for this push may go: none must arrive before a push to a step that it skips. */
+static void note_captured(psrti_client_t *c, const psrti_part_t *p)
+{
+    psrti_ctable_t *t = p->table;
+    psrti_cstep_t *due;
+    t->uncaptured--;
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
+        if (cs->skip && !cs->clocked && cs->epoch >= p->epoch) cs->uncaptured--;
+    }
+    while ((due = skip_that_is_due(t))) psrti_cstep_review(c, t, due);
+}
+
 void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
 {
     if (p->captured) return;
     p->captured = 1;
+    note_captured(c, p);
     if (!p->cstep) return;
     p->cstep->uncaptured--;
     psrti_cstep_review(c, p->table, p->cstep);
@@ -408,6 +477,7 @@ static void make_clocks(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
         if (!p) continue;
         told[owner] = 1;
         p->type = PSRTI_T_CLOCK;
+        p->flags = cs->skip ? PSRTI_F_LATE : 0;
         p->cstep = cs;
         p->step = cs->step;
         p->vshard = v;
@@ -429,6 +499,11 @@ static int waits_for_earlier(const psrti_ctable_t *t, const psrti_cstep_t *cs)
         if (o->step < cs->step && !o->clocked) return 1;
     }
     return 0;
+}
+
+void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *t)
+{
+    tell_step(c, t, t->next_step, 1);
 }
 
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)

@@ -49,6 +49,15 @@ static void on_joined(void *arg, uint64_t incarnation)
     psrti_baton_give(w);
 }
 
+static void tell_members(psrti_worker_t *w, psrti_view_t *view)
+{
+    char text[PSRTI_ERROR_MAX];
+    psrti_view_changes(w->told, view, text, sizeof text);
+    psrti_view_unref(w->told);
+    w->told = psrti_view_ref(view);
+    if (*text) psrti_worker_event(w, PSRT_EVENT_MEMBERS, text);
+}
+
 static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
                     const uint32_t *table, const uint64_t *from_step)
 {
@@ -58,7 +67,7 @@ static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count
     if (!n) return;
     n->view = psrti_view_ref(view);
     psrti_note_post(w, n);
-    psrti_worker_event(w, PSRT_EVENT_MEMBERS, "");
+    tell_members(w, view);
 }
 
 static void table_failed(psrti_worker_t *w, const psrti_member_table_t *t)
@@ -256,6 +265,7 @@ void psrti_worker_stop(psrti_worker_t *w)
     psrti_net_close(w->net);
     psrti_ops_free(w);
     psrti_view_unref(w->view);
+    psrti_view_unref(w->told);
     free(w->links);
     pthread_cond_destroy(&w->changed);
     pthread_cond_destroy(&w->keeper_cond);
@@ -392,13 +402,6 @@ static void list_transports(const psrti_worker_t *w, char *buf, size_t size)
     }
 }
 
-static uint32_t live_servers(const psrti_view_t *v)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < v->nowners; i++) n += v->owners[i].alive && v->owners[i].thread == 0;
-    return n;
-}
-
 void psrti_worker_facts(psrti_worker_t *w, psrti_worker_facts_t *out)
 {
     memset(out, 0, sizeof *out);
@@ -407,10 +410,55 @@ void psrti_worker_facts(psrti_worker_t *w, psrti_worker_facts_t *out)
     if (w->view) {
         out->view = w->view->number;
         out->live_workers = psrti_view_live_workers(w->view);
-        out->live_servers = live_servers(w->view);
+        out->live_servers = psrti_view_live_servers(w->view);
     }
     list_transports(w, out->transports, sizeof out->transports);
     psrti_baton_give(w);
+}
+
+static void fill_member(psrt_member_t *m, psrt_role_t role, uint32_t rank, uint64_t incarnation,
+                        int alive, int finished, const char *host)
+{
+    *m = (psrt_member_t)PSRT_MEMBER_INIT;
+    m->role = role, m->rank = rank;
+    m->incarnation = incarnation;
+    m->alive = alive != 0, m->finished = finished != 0;
+    snprintf(m->host, sizeof m->host, "%s", host);
+}
+
+static uint32_t list_workers(const psrti_view_t *v, psrt_member_t *members, uint32_t capacity)
+{
+    for (uint32_t i = 0; i < v->nworkers && i < capacity; i++) {
+        const psrti_view_worker_t *p = &v->workers[i];
+        fill_member(&members[i], PSRT_ROLE_WORKER, i, p->incarnation, p->alive, p->finished,
+                    p->host);
+    }
+    return v->nworkers;
+}
+
+static uint32_t list_servers(const psrti_view_t *v, psrt_member_t *members, uint32_t capacity)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < v->nowners; i++) {
+        const psrti_view_owner_t *o = &v->owners[i];
+        if (o->thread) continue;
+        if (n < capacity)
+            fill_member(&members[n], PSRT_ROLE_SERVER, o->server, o->incarnation, o->alive, 0,
+                        o->host);
+        n++;
+    }
+    return n;
+}
+
+uint32_t psrti_worker_members(psrti_worker_t *w, psrt_role_t role, psrt_member_t *members,
+                              uint32_t capacity)
+{
+    uint32_t n = 0;
+    psrti_baton_take(w);
+    if (w->view && role == PSRT_ROLE_WORKER) n = list_workers(w->view, members, capacity);
+    else if (w->view) n = list_servers(w->view, members, capacity);
+    psrti_baton_give(w);
+    return n;
 }
 
 uint64_t psrti_worker_next_step(psrti_worker_t *w, const psrti_ctable_t *table)

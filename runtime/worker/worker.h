@@ -53,6 +53,9 @@ typedef struct psrti_worker_facts {
     char transports[128];
 } psrti_worker_facts_t;
 void psrti_worker_facts(psrti_worker_t *worker, psrti_worker_facts_t *out);
+/* Fills at most `capacity` entries; returns how many tasks have the role. */
+uint32_t psrti_worker_members(psrti_worker_t *worker, psrt_role_t role, psrt_member_t *members,
+                              uint32_t capacity);
 uint64_t psrti_worker_next_step(psrti_worker_t *worker, const psrti_ctable_t *table);
 
 #endif

@@ -84,6 +84,8 @@ struct psrti_worker {
     psrt_status_t failed; /* first failed op since the last barrier */
     char failed_text[PSRTI_NAME_MAX + 257];
 
+    psrti_view_t *told; /* of the member's thread: last view of which an event told */
+
     /* of the holder of the baton */
     psrti_client_t *client;
     psrti_view_t *view;

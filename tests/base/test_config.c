@@ -80,7 +80,7 @@ Test(config, environment_then_set)
     cr_assert(!psrti_config_is_default(config, PSRTI_CONF_RANK));
     cr_assert_eq(psrti_config_u64(config, PSRTI_CONF_EAGER_ARENA), 1048576);
     cr_assert_str_eq(psrti_config_value(config, PSRTI_CONF_EAGER_ARENA), "1MiB");
-    cr_assert_eq(psrti_config_int(config, PSRTI_CONF_SECURITY), 1);
+    cr_assert_eq(psrti_config_int(config, PSRTI_CONF_SECURITY), 2);
     cr_assert_eq(psrti_config_set(config, "PSRT_RANK", "4"), PSRT_OK);
     cr_assert_eq(psrti_config_int(config, PSRTI_CONF_RANK), 4);
     cr_assert_str_eq(psrti_config_origin(config, PSRTI_CONF_RANK), "set");
@@ -118,10 +118,10 @@ Test(config, illegal_values_of_the_other_types)
     assert_refused("PSRT_WINDOW", "big", "a size such as 4MiB");
     assert_refused("PSRT_WINDOW", "4095", "at least 4096 bytes");
     assert_refused("PSRT_WINDOW", "9223372036854775808", "a size such as");
-    assert_refused("PSRT_SECURITY", "on", "one of encrypted|off");
-    assert_refused("PSRT_SECURITY", "encrypted|off", "one of encrypted|off");
-    assert_refused("PSRT_SECURITY", "encrypte", "one of encrypted|off");
-    assert_refused("PSRT_SECURITY", "", "one of encrypted|off");
+    assert_refused("PSRT_SECURITY", "on", "one of encrypted|authenticated|off");
+    assert_refused("PSRT_SECURITY", "encrypted|off", "one of encrypted|authenticated|off");
+    assert_refused("PSRT_SECURITY", "encrypte", "one of encrypted|authenticated|off");
+    assert_refused("PSRT_SECURITY", "", "one of encrypted|authenticated|off");
     assert_refused("PSRT_LOG_LEVEL", "loud", "one of error|warn|info|debug");
 }
 

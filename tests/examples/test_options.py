@@ -22,9 +22,10 @@ class Options(unittest.TestCase):
         self.refused(2, "--colour", args=["--colour"])
         self.refused(2, "words", args=["words"])
         self.refused(2, "--steps", args=["--steps"])
+        self.refused(2, "--dtype", "f8", args=["--dtype", "f8"])
         code, out, _ = run(mnist("--help"))
         self.assertEqual(code, 0)
-        for flag in ("epochs", "steps", "batch", "optimizer", "consistency", "deterministic",
+        for flag in ("epochs", "steps", "batch", "optimizer", "consistency", "dtype", "deterministic",
                      "seed", "train-limit", "data", "save", "quiet", "help"):
             self.assertIn(f"--{flag}", out)
 

@@ -48,6 +48,16 @@ class Training(unittest.TestCase):
                 self.assertEqual(len(out.splitlines()), 1)
                 self.assertGreater(accuracy(out, WORKER_0), 0.75)
 
+    def test_every_dtype_is_as_accurate(self):
+        reached = {}
+        for dtype in ("f32", "f16", "bf16"):
+            out = self.ok(launched(2, 2, *mnist("--quiet", "--train-limit", 12000, "--epochs", 3,
+                                                "--batch", 32, "--dtype", dtype)))
+            reached[dtype] = accuracy(out, WORKER_0)
+        self.assertGreater(reached["f32"], 0.8)
+        for dtype in ("f16", "bf16"):
+            self.assertLess(abs(reached[dtype] - reached["f32"]), 0.01, reached)
+
     def test_two_workers_equal_one_with_the_double_batch(self):
         args = ["--steps", 50, "--optimizer", "sgd:lr=0.05"]
         one = self.trained("one", mnist(*args, "--batch", 64))

@@ -11,11 +11,15 @@
  *   wait ID SECONDS | test ID
  *   many NAME...                       one push_pull of several tables
  *   loop push|pull|push_pull NAME N
+ *   upto push|push_pull NAME STEP      until the next step is STEP
  *   sum NAME | at NAME I | hash NAME   of the value buffer
+ *   members worker|server   rank:incarnation:alive:finished:host of each
+ *   events                  texts of the events about members since the last time, joined by " | "
  *   barrier NAME [COUNT] [SECONDS] | info | step NAME | rss | sleep MS | destroy | quit
  *
  * Each answers one line: "ok ..." or "err STATUS text". */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +47,19 @@ static size_t ntables[MAX_CONTEXTS];
 static psrt_op_t *ops[MAX_OPS];
 static psrt_result_t results[MAX_OPS];
 static size_t nops;
+
+static pthread_mutex_t event_lock = PTHREAD_MUTEX_INITIALIZER;
+static char events[8192];
+
+static void on_event(void *arg, int event, const char *text)
+{
+    (void)arg;
+    if (event != PSRT_EVENT_MEMBERS) return;
+    pthread_mutex_lock(&event_lock);
+    size_t at = strlen(events);
+    snprintf(events + at, sizeof events - at, "%s%s", at ? " | " : "", text);
+    pthread_mutex_unlock(&event_lock);
+}
 
 static void answer(psrt_status_t status, const char *text)
 {
@@ -102,6 +119,7 @@ static void cmd_create(char **w, int n)
     settings[n] = NULL;
     psrt_context_params_t p = PSRT_CONTEXT_PARAMS_INIT;
     p.settings = settings;
+    p.on_event = on_event;
     psrt_status_t rc = psrt_context_create(&p, &contexts[current]);
     if (!rc) ctx = contexts[current];
     answer(rc, NULL);
@@ -229,6 +247,19 @@ static void cmd_loop(char **w, int n)
     answer(rc, NULL);
 }
 
+static void cmd_upto(char **w, int n)
+{
+    psrt_request_t r;
+    psrt_table_attr_t a = PSRT_TABLE_ATTR_INIT;
+    if (n < 3 || !request(w[0], w + 1, 1, &r)) return;
+    psrt_status_t rc = psrt_table_query(r.table, &a);
+    while (!rc && a.step < strtoull(w[2], NULL, 0)) {
+        rc = psrt_submit(ctx, &r, 1, NULL, NULL);
+        if (!rc) rc = psrt_table_query(r.table, &a);
+    }
+    answer(rc, NULL);
+}
+
 /* Sum over elements divided by what the fill pattern sums to: the factor V of a filled buffer. */
 static void cmd_sum(char **w, int n)
 {
@@ -277,6 +308,33 @@ static void cmd_info(void)
              a.rank, a.workers, a.servers, a.live_workers, a.live_servers, a.view, a.transports,
              a.pushed_bytes, a.pulled_bytes);
     answer(rc, rc ? NULL : text);
+}
+
+static void cmd_members(char **w, int n)
+{
+    static psrt_member_t m[64] = { PSRT_MEMBER_INIT };
+    static char text[64 * 128];
+    uint32_t count = 64;
+    size_t at = 0;
+    int server = n && strcmp(w[0], "server") == 0;
+    psrt_status_t rc = psrt_context_members(ctx, server ? PSRT_ROLE_SERVER : PSRT_ROLE_WORKER, m,
+                                            &count);
+    text[0] = '\0';
+    for (uint32_t i = 0; !rc && i < count && i < 64; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%u:%" PRIu64 ":%d:%d:%s",
+                               i ? " " : "", m[i].rank, m[i].incarnation, m[i].alive,
+                               m[i].finished, m[i].host);
+    answer(rc, rc ? NULL : text);
+}
+
+static void cmd_events(void)
+{
+    char text[sizeof events];
+    pthread_mutex_lock(&event_lock);
+    strcpy(text, events);
+    events[0] = '\0';
+    pthread_mutex_unlock(&event_lock);
+    answer(PSRT_OK, text);
 }
 
 static void cmd_rss(void)
@@ -338,10 +396,13 @@ static void run(const char *c, char **w, int n)
     else if (strcmp(c, "wait") == 0) cmd_wait(w, n);
     else if (strcmp(c, "many") == 0) cmd_many(w, n);
     else if (strcmp(c, "loop") == 0) cmd_loop(w, n);
+    else if (strcmp(c, "upto") == 0) cmd_upto(w, n);
     else if (strcmp(c, "sum") == 0) cmd_sum(w, n);
     else if (strcmp(c, "at") == 0) cmd_at(w, n);
     else if (strcmp(c, "hash") == 0) cmd_hash(w, n);
     else if (strcmp(c, "info") == 0) cmd_info();
+    else if (strcmp(c, "members") == 0) cmd_members(w, n);
+    else if (strcmp(c, "events") == 0) cmd_events();
     else if (strcmp(c, "step") == 0) cmd_step(w, n);
     else if (strcmp(c, "rss") == 0) cmd_rss();
     else cmd_simple(c, w, n);

@@ -47,6 +47,7 @@ static inline uint64_t first_difference(psrt_dtype_t dtype, const void *a, const
                                         uint64_t n)
 {
     size_t size = dtype == PSRT_F32 ? sizeof(float) : sizeof(double);
+    if (memcmp(a, b, n * size) == 0) return n;
     for (uint64_t i = 0; i < n; i++) {
         if (memcmp((const char *)a + i * size, (const char *)b + i * size, size) == 0) continue;
         if (!isnan(get(dtype, a, i)) || !isnan(get(dtype, b, i))) return i;

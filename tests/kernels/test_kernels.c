@@ -5,6 +5,7 @@
 
 #include "kernels/awkward.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/variants.h"
 #include "support/test.h"
 
 #define MAX_N 257
@@ -12,15 +13,21 @@
 #define ROOM (MAX_N + 2 * MAX_SHIFT)
 
 /* Linked in place of kernels/cpu/features.c. */
-static int hide_avx2;
-int psrti_cpu_has_avx2(void)
-{
+static int hide_avx2, hide_avx512;
 #if defined(__x86_64__)
-    return !hide_avx2 && __builtin_cpu_supports("avx2");
-#else
-    return 0;
-#endif
+int psrti_cpu_has_avx2(void) { return !hide_avx2 && __builtin_cpu_supports("avx2"); }
+
+int psrti_cpu_has_avx512(void)
+{
+    return !hide_avx512 && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
+#else
+int psrti_cpu_has_avx2(void) { return hide_avx2 & 0; }
+
+int psrti_cpu_has_avx512(void) { return hide_avx512 & 0; }
+#endif
 
 static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64 };
 
@@ -43,20 +50,6 @@ static double sum(psrt_dtype_t dtype, double a, double b)
 static double quotient(psrt_dtype_t dtype, double a, double b)
 {
     return dtype == PSRT_F32 ? (double)(float)((float)a / (float)b) : a / b;
-}
-
-static void each_variant(void (*check)(const psrti_kernels_t *k))
-{
-    unsigned checked = 0;
-    for (const psrti_kernels_t *const *k = psrti_kernels_all(); *k; k++) {
-        if (!(*k)->supported()) {
-            cr_log_info("kernels variant %s: not supported here", (*k)->name);
-            continue;
-        }
-        check(*k);
-        checked++;
-    }
-    cr_assert_gt(checked, 0u);
 }
 
 typedef struct sums {
@@ -171,6 +164,80 @@ static void check_average(const psrti_kernels_t *k)
 
 Test(kernels, average_of_equal_values) { each_variant(check_average); }
 
+/* ---- integers -------------------------------------------------------------------------------- */
+
+/* Modulo 2^64; every third number is at an end of the range. */
+static uint64_t integer(uint64_t index, uint64_t seed)
+{
+    static const uint64_t special[] = {
+        0, 1, UINT64_MAX, INT64_MAX, (uint64_t)INT64_MIN, INT32_MAX, (uint64_t)INT32_MIN
+    };
+    uint64_t bits = psrti_mix64(index * 17 + seed);
+    return bits % 3 ? bits : special[(bits >> 8) % PSRTI_COUNT(special)];
+}
+
+/* The sum that two's complement gives, brought into the range by hand. */
+static int32_t sum_i32(int32_t a, int32_t b)
+{
+    int64_t wide = (int64_t)a + b;
+    if (wide > INT32_MAX) wide -= INT64_C(1) << 32;
+    if (wide < INT32_MIN) wide += INT64_C(1) << 32;
+    return (int32_t)wide;
+}
+
+static int64_t sum_i64(int64_t a, int64_t b)
+{
+    __int128 wide = (__int128)a + b;
+    if (wide > INT64_MAX) wide -= (__int128)1 << 64;
+    if (wide < INT64_MIN) wide += (__int128)1 << 64;
+    return (int64_t)wide;
+}
+
+static void check_add_i32_at(const psrti_kernels_t *k, uint64_t n, uint64_t shift)
+{
+    int32_t a[ROOM], b[ROOM], dst[ROOM], expected[ROOM];
+    for (uint64_t i = 0; i < ROOM; i++) {
+        a[i] = (int32_t)integer(i, 1), b[i] = (int32_t)integer(i, 2);
+        dst[i] = expected[i] = (int32_t)integer(i, 3);
+    }
+    for (uint64_t i = 0; i < n; i++)
+        expected[shift + i] = sum_i32(a[i], b[i + 1]);
+    k->add_i32(dst + shift, a, b + 1, n);
+    cr_assert_arr_eq(dst, expected, sizeof dst, "%s add_i32 n=%d", k->name, (int)n);
+    for (uint64_t i = 0; i < n; i++)
+        expected[i] = sum_i32(a[i], b[i]);
+    k->add_i32(a, a, b, n);
+    cr_assert_arr_eq(a, expected, n * sizeof *a, "%s add_i32 n=%d in place", k->name, (int)n);
+}
+
+static void check_add_i64_at(const psrti_kernels_t *k, uint64_t n, uint64_t shift)
+{
+    int64_t a[ROOM], b[ROOM], dst[ROOM], expected[ROOM];
+    for (uint64_t i = 0; i < ROOM; i++) {
+        a[i] = (int64_t)integer(i, 1), b[i] = (int64_t)integer(i, 2);
+        dst[i] = expected[i] = (int64_t)integer(i, 3);
+    }
+    for (uint64_t i = 0; i < n; i++)
+        expected[shift + i] = sum_i64(a[i], b[i + 1]);
+    k->add_i64(dst + shift, a, b + 1, n);
+    cr_assert_arr_eq(dst, expected, sizeof dst, "%s add_i64 n=%d", k->name, (int)n);
+    for (uint64_t i = 0; i < n; i++)
+        expected[i] = sum_i64(a[i], b[i]);
+    k->add_i64(a, a, b, n);
+    cr_assert_arr_eq(a, expected, n * sizeof *a, "%s add_i64 n=%d in place", k->name, (int)n);
+}
+
+static void check_add_integers(const psrti_kernels_t *k)
+{
+    for (uint64_t n = 0; n <= MAX_N; n++)
+        for (uint64_t shift = 0; shift < MAX_SHIFT; shift++) {
+            check_add_i32_at(k, n, shift);
+            check_add_i64_at(k, n, shift);
+        }
+}
+
+Test(kernels, add_integers, .timeout = 120) { each_variant(check_add_integers); }
+
 /* ---- copy ------------------------------------------------------------------------------------ */
 
 #define PAGE 4096
@@ -223,12 +290,30 @@ static void check_nothing(const psrti_kernels_t *k)
     k->f64.add(NULL, NULL, NULL, 0);
     k->f32.divide(NULL, NULL, 2, 0);
     k->f64.divide(NULL, NULL, 2, 0);
+    k->add_i32(NULL, NULL, NULL, 0);
+    k->add_i64(NULL, NULL, NULL, 0);
+    k->f16.to_f32(NULL, NULL, 0);
+    k->f16.from_f32(NULL, NULL, 0);
+    k->f16.add_to_f32(NULL, NULL, NULL, 0);
+    k->bf16.to_f32(NULL, NULL, 0);
+    k->bf16.from_f32(NULL, NULL, 0);
+    k->bf16.add_to_f32(NULL, NULL, NULL, 0);
     cr_assert_str_not_empty(k->name);
 }
 
 Test(kernels, nothing_to_do) { each_variant(check_nothing); }
 
 /* ---- selection and public entries ------------------------------------------------------------ */
+
+static const char *best_name(void)
+{
+#if defined(__aarch64__)
+    return "neon";
+#else
+    if (psrti_cpu_has_avx512()) return "avx512";
+    return psrti_cpu_has_avx2() ? "avx2" : "scalar";
+#endif
+}
 
 Test(kernels, best_first)
 {
@@ -238,9 +323,10 @@ Test(kernels, best_first)
         if (count) cr_assert_lt(all[count]->score, all[count - 1]->score);
     cr_assert_str_eq(all[count - 1]->name, "scalar");
 
-    for (int hidden = 0; hidden < 2; hidden++) {
-        hide_avx2 = hidden;
-        const char *best = psrti_cpu_has_avx2() ? "avx2" : "scalar";
+    for (int hidden = 0; hidden < 3; hidden++) {
+        hide_avx512 = hidden > 0;
+        hide_avx2 = hidden > 1;
+        const char *best = best_name();
         cr_assert_eq(psrti_kernels_select(NULL, &k), PSRT_OK);
         cr_assert_str_eq(k->name, best);
         cr_assert_eq(psrti_kernels_select("", &k), PSRT_OK);
@@ -266,11 +352,15 @@ Test(kernels, select_by_name)
 #if defined(__x86_64__)
 Test(kernels, unsupported_variant)
 {
-    const psrti_kernels_t *k = NULL;
-    hide_avx2 = 1;
-    cr_assert_eq(psrti_kernels_select("avx2", &k), PSRT_ERR_INVALID);
-    cr_assert_null(k);
-    cr_assert(strstr(psrt_last_error(), "avx2"), "%s", psrt_last_error());
+    static const char *const names[] = { "avx2", "avx512" };
+    hide_avx2 = hide_avx512 = 1;
+    for (size_t i = 0; i < PSRTI_COUNT(names); i++) {
+        const psrti_kernels_t *k = NULL;
+        cr_assert_eq(psrti_kernels_select(names[i], &k), PSRT_ERR_INVALID);
+        cr_assert_null(k);
+        cr_assert(strstr(psrt_last_error(), names[i]), "%s", psrt_last_error());
+        cr_assert(strstr(psrt_last_error(), "processor"), "%s", psrt_last_error());
+    }
 }
 #endif
 

@@ -8,7 +8,9 @@
 #include "kernels/golden/golden.h"
 #include "support/test.h"
 
+#ifndef MAX_N /* less under emulation */
 #define MAX_N 257
+#endif
 #define MAX_SHIFT 8
 #define ROOM (MAX_N + MAX_SHIFT)
 
@@ -58,15 +60,26 @@ static void near(const char *what, const char *optimizer, double got, double exp
 static void check_golden(const struct golden *g, psrt_dtype_t dtype, double tolerance)
 {
     psrti_optimizer_t opt = parsed(g->optimizer);
-    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS], state[2][GOLDEN_ELEMENTS] = { 0 };
+    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS];
+    double state[PSRT_OPTIMIZER_MAX_STATES][GOLDEN_ELEMENTS] = { 0 };
     cr_assert_eq(opt.num_states, g->num_states);
     for (int i = 0; i < GOLDEN_ELEMENTS; i++)
         put(dtype, value[0], (uint64_t)i, golden_initial[i]);
+    for (int s = 0; s < g->num_states; s++)
+        psrti_optimizer_state_fill(&opt, s, dtype, state[s], GOLDEN_ELEMENTS);
     for (int step = 0; step < GOLDEN_STEPS; step++) {
         const double *in = value[step % 2];
         double *out = value[(step + 1) % 2];
-        psrt_apply_t block = { GOLDEN_ELEMENTS,   grad, in, out, { state[0], state[1] }, opt.params,
-                               (uint64_t)step + 1 };
+        psrt_apply_t block = {
+            .n = GOLDEN_ELEMENTS,
+            .grad = grad,
+            .value_in = in,
+            .value_out = out,
+            .params = opt.params,
+            .t = (uint64_t)step + 1,
+        };
+        for (int s = 0; s < g->num_states; s++)
+            block.state[s] = state[s];
         for (int i = 0; i < GOLDEN_ELEMENTS; i++)
             put(dtype, grad, (uint64_t)i, golden_grads[step][i]);
         apply(&opt, dtype, &block);
@@ -115,30 +128,140 @@ Test(optimizer, adam_after_many_steps)
     }
 }
 
+/* Products of mu, and powers of 0.96, by exp and log. */
+static void check_nadam(uint64_t t, double momentum_decay)
+{
+    char text[128];
+    snprintf(text, sizeof text, "nadam:lr=0.5,beta1=0.9,beta2=0.999,momentum_decay=%g",
+             momentum_decay);
+    psrti_optimizer_t opt = parsed(text);
+    double grad = 0.3, value = 0, m1 = 0.2, m2 = 0.07;
+    psrt_apply_t block = { 1, &grad, &value, &value, { &m1, &m2 }, opt.params, t };
+    double mu = 0, log_product = 0, decay = momentum_decay * log(0.96);
+    for (uint64_t i = 1; i <= t; i++) {
+        mu = 0.9 * (1 - exp((double)i * decay) / 2);
+        log_product += log(mu);
+    }
+    double mu_next = 0.9 * (1 - exp((double)(t + 1) * decay) / 2);
+    double ahead = (1 - mu) * grad / -expm1(log_product) +
+                   mu_next * (0.9 * m1 + 0.1 * grad) / -expm1(log_product + log(mu_next));
+    double m2_hat = (0.999 * m2 + 0.001 * grad * grad) / -expm1((double)t * log(0.999));
+    apply(&opt, PSRT_F64, &block);
+    near("value", text, value, -0.5 * ahead / (sqrt(m2_hat) + 1e-8), 0, 1e-11);
+}
+
+Test(optimizer, nadam_after_many_steps)
+{
+    static const uint64_t steps[] = { 1, 2, 3, 10, 60, 200, 999, 65537, 1000000 };
+    static const double decays[] = { 0, 0.004, 0.3, 1, 50, 1e5 };
+    for (size_t i = 0; i < PSRTI_COUNT(steps); i++)
+        for (size_t j = 0; j < PSRTI_COUNT(decays); j++)
+            check_nadam(steps[i], decays[j]);
+}
+
+/* ---- numbers at the edge --------------------------------------------------------------------- */
+
+/* One element from zero states (or their start), f32; the new value. */
+static float step_once(const char *text, float grad, float value)
+{
+    psrti_optimizer_t opt = parsed(text);
+    float state[PSRT_OPTIMIZER_MAX_STATES] = { 0 };
+    psrt_apply_t block = { 1, &grad, &value, &value, { NULL }, opt.params, 1 };
+    for (int s = 0; s < opt.num_states; s++) {
+        psrti_optimizer_state_fill(&opt, s, PSRT_F32, &state[s], 1);
+        block.state[s] = &state[s];
+    }
+    apply(&opt, PSRT_F32, &block);
+    return value;
+}
+
+/* A broken gradient must be seen in the values, whatever is clipped, compared or signed. */
+Test(optimizer, not_a_number_stays)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s:clip_value=1", (*ops)->name);
+        cr_assert(isnan(step_once((*ops)->name, NAN, 1)), "%s", (*ops)->name);
+        cr_assert(isnan(step_once(text, NAN, 1)), "%s", text);
+    }
+    cr_assert(isnan(step_once("rmsprop:centered=1", NAN, 1)));
+}
+
+/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
+Test(optimizer, infinite_value)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++)
+        cr_assert_eq(step_once((*ops)->name, 1, INFINITY), INFINITY, "%s", (*ops)->name);
+}
+
+Test(optimizer, clipping_has_both_ends_and_an_off)
+{
+    static const float huge[] = { 1e30f, -1e30f, INFINITY, -INFINITY };
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s:clip_value=0.25", (*ops)->name);
+        for (size_t i = 0; i < PSRTI_COUNT(huge); i++)
+            cr_assert_eq(step_once(text, huge[i], 1),
+                         step_once((*ops)->name, huge[i] > 0 ? 0.25f : -0.25f, 1), "%s", text);
+        cr_assert_eq(step_once(text, 0.125f, 1), step_once((*ops)->name, 0.125f, 1), "%s", text);
+    }
+    cr_assert_eq(step_once("sgd:lr=1", 1e30f, 1), -1e30f);
+    cr_assert_eq(step_once("sgd:lr=1", INFINITY, 1), -INFINITY);
+}
+
+/* Rounding carries square - mean * mean below 0 on the way; the mean is 1, the square 1 - 2^-24. */
+Test(optimizer, centered_rmsprop_of_a_constant_gradient)
+{
+    psrti_optimizer_t opt = parsed("rmsprop:lr=0.5,alpha=0.5,eps=0.25,centered=1");
+    float grad = 1, value = 8, square = 1 - 0x1p-23f, momentum = 0, mean = 1;
+    psrt_apply_t block = { 1, &grad, &value, &value, { &square, &momentum, &mean }, opt.params, 9 };
+    apply(&opt, PSRT_F32, &block);
+    cr_assert_eq(square, 1 - 0x1p-24f);
+    cr_assert_eq(mean, 1);
+    cr_assert_eq(value, 6, "8 - 0.5 / (sqrt(0) + 0.25)");
+}
+
+/* Documented: what has had no gradient becomes 0, also where TensorFlow's formula is 0 / 0. */
+Test(optimizer, ftrl_without_a_gradient)
+{
+    cr_assert_eq(step_once("ftrl", 0, 5), 0);
+    cr_assert_eq(step_once("ftrl:initial_accumulator_value=0", 0, 5), 0);
+    cr_assert_eq(step_once("ftrl:l1=2", 0.5f, 0), 0);
+}
+
+Test(optimizer, lion_of_a_zero)
+{
+    cr_assert_eq(step_once("lion:lr=0.5", 0, 1), 1);
+    cr_assert_eq(step_once("lion:lr=0.5", -1e-30f, 1), 1.5f);
+    cr_assert_eq(step_once("lion:lr=0.5,weight_decay=0.5", 1e-30f, 1), 0.25f);
+}
+
 /* ---- variants, lengths, alignment ------------------------------------------------------------ */
 
 typedef struct arrays {
-    double grad[ROOM], value[ROOM], state[2][ROOM];
+    double grad[ROOM], value[ROOM], state[PSRT_OPTIMIZER_MAX_STATES][ROOM];
 } arrays_t;
 
-static void fill(arrays_t *a, psrt_dtype_t dtype)
+/* What every run starts from. */
+static const arrays_t *start_of(psrt_dtype_t dtype)
 {
+    static arrays_t starts[2];
+    arrays_t *a = &starts[dtype == PSRT_F64];
     put_awkward(dtype, a->grad, ROOM, 1);
     put_awkward(dtype, a->value, ROOM, 2);
-    put_awkward(dtype, a->state[0], ROOM, 3);
-    put_awkward(dtype, a->state[1], ROOM, 4);
+    for (int s = 0; s < PSRT_OPTIMIZER_MAX_STATES; s++)
+        put_awkward(dtype, a->state[s], ROOM, 3 + (uint64_t)s);
+    return a;
 }
 
 static psrt_apply_t block_at(const psrti_optimizer_t *opt, psrt_dtype_t dtype, arrays_t *a,
                              void *out, uint64_t first, uint64_t n)
 {
-    psrt_apply_t block = { n,
-                           at(dtype, a->grad, first),
-                           at(dtype, a->value, first),
-                           out,
-                           { at(dtype, a->state[0], first), at(dtype, a->state[1], first) },
-                           opt->params,
-                           5 };
+    psrt_apply_t block = { .n = n, .value_out = out, .params = opt->params, .t = 5 };
+    block.grad = at(dtype, a->grad, first);
+    block.value_in = at(dtype, a->value, first);
+    for (int s = 0; s < opt->num_states; s++)
+        block.state[s] = at(dtype, a->state[s], first);
     return block;
 }
 
@@ -151,69 +274,48 @@ static void same(psrt_dtype_t dtype, const void *got, const void *expected, cons
 }
 
 /* A whole range against each of its elements alone with the baseline, in place and not. */
-static void check_range(const char *text, psrt_dtype_t dtype, uint64_t n, uint64_t first)
+static void check_range(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const arrays_t *start,
+                        const char *text, uint64_t n, uint64_t first)
 {
     static arrays_t expected, got;
     static double out[ROOM];
-    psrti_optimizer_t opt = parsed(text);
-    fill(&expected, dtype);
+    expected = *start;
     hide_avx2 = 1;
     for (uint64_t i = first; i < first + n; i++) {
-        psrt_apply_t one = block_at(&opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
-        apply(&opt, dtype, &one);
+        psrt_apply_t one = block_at(opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
+        apply(opt, dtype, &one);
     }
     for (int run = 0; run < 4; run++) {
         int in_place = run / 2;
         hide_avx2 = run % 2;
-        fill(&got, dtype);
-        put_awkward(dtype, out, ROOM, 2);
+        got = *start;
+        memcpy(out, start->value, sizeof out);
         void *dst = in_place ? (void *)got.value : out;
-        psrt_apply_t all = block_at(&opt, dtype, &got, at(dtype, dst, first), first, n);
-        apply(&opt, dtype, &all);
+        psrt_apply_t all = block_at(opt, dtype, &got, at(dtype, dst, first), first, n);
+        apply(opt, dtype, &all);
         same(dtype, dst, expected.value, "value", text, n, first);
-        same(dtype, got.state[0], expected.state[0], "state 0", text, n, first);
-        same(dtype, got.state[1], expected.state[1], "state 1", text, n, first);
-        put_awkward(dtype, out, ROOM, 1);
-        same(dtype, got.grad, out, "gradient", text, n, first);
+        for (int s = 0; s < opt->num_states; s++)
+            same(dtype, got.state[s], expected.state[s], opt->ops->state_names[s], text, n, first);
+        same(dtype, got.grad, start->grad, "gradient", text, n, first);
     }
 }
 
 static void check_ranges(const char *text)
 {
-    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+    psrti_optimizer_t opt = parsed(text);
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        const arrays_t *start = start_of(dtypes[t]);
         for (uint64_t n = 0; n <= MAX_N; n++)
             for (uint64_t first = 0; first < MAX_SHIFT; first++)
-                check_range(text, dtypes[t], n, first);
-}
-
-Test(optimizer, sgd_same_bits, .timeout = 120)
-{
-    check_ranges("sgd:lr=0.3");
-    check_ranges("sgd:lr=0.3,weight_decay=0.01");
-}
-
-Test(optimizer, momentum_same_bits, .timeout = 120)
-{
-    check_ranges("momentum:lr=0.3");
-    check_ranges("momentum:lr=0.3,weight_decay=0.01");
-}
-
-Test(optimizer, adam_same_bits, .timeout = 120)
-{
-    check_ranges("adam:lr=0.3");
-    check_ranges("adam:lr=0.3,weight_decay=0.01");
-}
-
-/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
-Test(optimizer, infinite_value)
-{
-    float grad = 1, value = INFINITY, state[2] = { 0 };
-    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
-        psrti_optimizer_t opt = parsed((*ops)->name);
-        psrt_apply_t block = { 1, &grad, &value, &value, { &state[0], &state[1] }, opt.params, 1 };
-        opt.ops->apply_f32(&block);
-        cr_assert_eq(value, INFINITY, "%s", opt.ops->name);
+                check_range(&opt, dtypes[t], start, text, n, first);
     }
+}
+
+/* The settings of the golden vectors reach every branch of the bodies. */
+Test(optimizer, same_bits, .timeout = 600)
+{
+    for (size_t i = 0; i < PSRTI_COUNT(golden); i++)
+        check_ranges(golden[i].optimizer);
 }
 
 /* ---- names and hyper-parameters -------------------------------------------------------------- */
@@ -249,12 +351,46 @@ static void check_format(const char *text, const char *canonical)
 Test(optimizer, canonical_text)
 {
     check_format("none", "none");
-    check_format("sgd", "sgd:lr=0.01,weight_decay=0");
-    check_format("momentum", "momentum:lr=0.01,momentum=0.9,weight_decay=0");
-    check_format("adam", "adam:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0");
-    check_format("adam:weight_decay=5e-2,lr=3",
-                 "adam:lr=3,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.05");
-    check_format("sgd:lr=0.30000000000000004", "sgd:lr=0.30000000000000004,weight_decay=0");
+    check_format("sgd", "sgd:lr=0.01,weight_decay=0,clip_value=0");
+    check_format("momentum", "momentum:lr=0.01,momentum=0.9,weight_decay=0,clip_value=0");
+    check_format("adam",
+                 "adam:lr=0.001,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0,clip_value=0");
+    check_format("adam:weight_decay=5e-2,lr=3,clip_value=1",
+                 "adam:lr=3,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.05,clip_value=1");
+    check_format("sgd:lr=0.30000000000000004",
+                 "sgd:lr=0.30000000000000004,weight_decay=0,clip_value=0");
+}
+
+/* Row of docs/optimizers.md: | `name` | `hyper-parameters with defaults` | `state`, `state` | */
+static void page_row(const psrt_optimizer_ops_t *ops, char *row, size_t size)
+{
+    char text[256];
+    psrti_optimizer_t opt = parsed(ops->name);
+    cr_assert_eq(psrti_optimizer_format(&opt, text, sizeof text), PSRT_OK);
+    int used = snprintf(row, size, "| `%s` | `%s` | %s", ops->name, text + strlen(ops->name) + 1,
+                        ops->num_states ? "" : "-");
+    for (int i = 0; i < ops->num_states; i++)
+        used +=
+            snprintf(row + used, size - (size_t)used, "%s`%s`", i ? ", " : "", ops->state_names[i]);
+    snprintf(row + used, size - (size_t)used, " |\n");
+}
+
+/* The first table of the page has these rows in the order of the registry, and no others. */
+Test(optimizer, page)
+{
+    char line[1024] = "", row[1024];
+    FILE *page = fopen(PSRT_SOURCE_DIR "/docs/optimizers.md", "r");
+    cr_assert(page != NULL, "docs/optimizers.md cannot be read");
+    while (strncmp(line, "|---", 4) != 0)
+        cr_assert_not_null(fgets(line, sizeof line, page));
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        page_row(*ops, row, sizeof row);
+        cr_assert_not_null(fgets(line, sizeof line, page));
+        cr_assert_str_eq(line, row);
+    }
+    cr_assert_not_null(fgets(line, sizeof line, page));
+    cr_assert_str_eq(line, "\n", "the table ends with the registry");
+    fclose(page);
 }
 
 /* Another process reads the text, perhaps in another locale. */
@@ -266,7 +402,7 @@ Test(optimizer, text_does_not_depend_on_the_locale)
         i++;
     if (i == PSRTI_COUNT(comma)) cr_skip_test("no locale with a decimal comma is installed");
     cr_assert_eq(localeconv()->decimal_point[0], ',');
-    check_format("sgd:lr=0.5", "sgd:lr=0.5,weight_decay=0");
+    check_format("sgd:lr=0.5", "sgd:lr=0.5,weight_decay=0,clip_value=0");
     cr_assert_eq(localeconv()->decimal_point[0], ',', "the host's locale is as before");
 }
 
@@ -299,6 +435,21 @@ Test(optimizer, bad_text_names_what_is_wrong)
         { "adam:eps=0", "eps must" },
         { "adam:lr=nan", "lr" },
         { "adam:lr=inf", "lr" },
+        { "nesterov:momentum=1", "momentum must" },
+        { "adagrad:lr_decay=-1", "lr_decay must" },
+        { "adagrad:initial_accumulator_value=-1", "initial_accumulator_value must" },
+        { "adadelta:rho=1", "rho must" },
+        { "rmsprop:centered=2", "centered must" },
+        { "rmsprop:alpha=1", "alpha must" },
+        { "adamw:weight_decay=-1", "weight_decay must" },
+        { "adamax:eps=0", "eps must" },
+        { "nadam:momentum_decay=-1", "momentum_decay must" },
+        { "ftrl:lr=0", "lr must" },
+        { "ftrl:learning_rate_power=-0.3", "learning_rate_power must" },
+        { "ftrl:weight_decay=0.1", "weight_decay" },
+        { "lion:beta2=1", "beta2 must" },
+        { "sgd:clip_value=-1", "clip_value must" },
+        { "adam:clip_value=inf", "clip_value" },
     };
     for (size_t i = 0; i < PSRTI_COUNT(bad); i++) {
         psrti_optimizer_t opt, before;

@@ -44,7 +44,7 @@ class Options(LaunchTest):
         self.assert_usage("not a time", "--timeout=0", "--", "x")
 
     def test_values(self):
-        self.assert_usage("--security none: not one of encrypted, off", "--security", "none", "--",
+        self.assert_usage("--security none: not one of encrypted, authenticated, off", "--security", "none", "--",
                           "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")

@@ -4,7 +4,9 @@
  * After every event at a server its slices are looked at. A slice whose version has not grown must not
  * have changed. A sync slice whose version grew from v to v + 1 must hold what the optimizer makes of
  * the contributions to step v: each of a worker that lives (its step only ends when all were accepted),
- * and of those that died or whose op failed any subset, but each whole and once. An async or ssp slice
+ * and of those that died or whose op failed any subset, but each whole and once. With backup workers any
+ * subset of the workers, each with all it pushed to the slice in that step; but a push of the whole table
+ * that was not said to be late must be in, and one that was must be missing somewhere. An async or ssp slice
  * must differ by exactly one push that was not applied before. So a doubled, lost, torn or misplaced
  * contribution, or one that counts for the wrong step, has no explanation and fails. Every version is
  * kept, and what a pull returns must be one of them.
@@ -25,16 +27,22 @@
 static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
 {
     static const char *const ssp[] = { "ssp:0", "ssp:1", "ssp:2", "ssp:3" };
+    static const char *const backup[] = { "sync:backup=1", "sync:backup=2" };
     static const char *const optimizers[] = { "none", "sgd:lr=0.5",
                                               "momentum:lr=0.5,momentum=0.5" };
     uint64_t kind = sim_random(sim, 100);
-    p->consistency = kind < 55 ? "sync" : kind < 75 ? "async" : ssp[sim_random(sim, 4)];
+    p->consistency = kind < 15   ? backup[sim_random(sim, 2)]
+                     : kind < 55 ? "sync"
+                     : kind < 75 ? "async"
+                                 : ssp[sim_random(sim, 4)];
     t->optimizer = sim_chance(sim, 50) ? SIM_NONE : sim_chance(sim, 60) ? SIM_SGD : SIM_MOMENTUM;
     p->optimizer = optimizers[t->optimizer];
     p->dtype = t->optimizer == SIM_MOMENTUM || sim_chance(sim, 40) ? PSRT_F64 : PSRT_F32;
     p->reduce = sim_chance(sim, 50) ? "average" : "sum";
-    p->deterministic = kind < 55 && sim_chance(sim, 40);
-    t->exact = !p->deterministic || sim->worker_kills || sim_chance(sim, 30);
+    int integers = t->optimizer == SIM_NONE && sim_chance(sim, 25);
+    if (integers) p->dtype = PSRT_I64, p->reduce = "sum";
+    p->deterministic = kind >= 15 && kind < 55 && sim_chance(sim, 40);
+    t->exact = !p->deterministic || integers || sim->worker_kills || sim_chance(sim, 30);
     t->rank0 = sim_chance(sim, 25);
     p->init = t->rank0 ? "rank0" : "constant:value=8";
     p->ndim = 1;
@@ -113,21 +121,25 @@ int sim_is_damaged(const sim_t *sim, const sim_table_t *t)
 
 static double get(const sim_table_t *t, const void *data, uint64_t i)
 {
+    if (t->spec.value_dtype == PSRT_I64) return (double)((const int64_t *)data)[i];
     return t->spec.value_dtype == PSRT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
 }
 
 static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 {
-    if (t->spec.value_dtype == PSRT_F64)
+    if (t->spec.value_dtype == PSRT_I64)
+        ((int64_t *)data)[i] = (int64_t)v;
+    else if (t->spec.value_dtype == PSRT_F64)
         ((double *)data)[i] = v;
     else
         ((float *)data)[i] = (float)v;
 }
 
-/* No two pushes of a table are alike, and hardly two sums of some of them. */
+/* No two pushes of a table are alike (cubes modulo this prime are a permutation), and hardly two sums or
+ * averages of some of them. */
 void sim_fill_grad(sim_table_t *t, void *grad, uint64_t count)
 {
-    uint64_t base = 1 + ++t->pushes * 1597 % 4093;
+    uint64_t n = ++t->pushes % 4091, base = 1 + n * n * n % 4091;
     for (uint64_t i = 0; i < count; i++) {
         double g = 12.0 * (double)(base + (i + 1) * base % 61);
         put(t, grad, i, t->exact ? g : g / 7);
@@ -206,7 +218,7 @@ void sim_model_submit(sim_t *sim, sim_op_t *op)
 
 static double rounded(const sim_table_t *t, double v)
 {
-    return t->spec.acc_dtype == PSRT_F64 ? v : (double)(float)v;
+    return t->spec.acc_dtype == PSRT_F32 ? (double)(float)v : v;
 }
 
 static void optimize(const sim_table_t *t, double *value, double *state, double g)
@@ -248,8 +260,9 @@ static void close_step(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *c
 
 typedef struct guess {
     sim_unit_t *unit[64];
-    size_t n, optional[MAX_OPTIONAL], noptional;
-    unsigned mask;
+    unsigned group[64], need[64]; /* bits of the mask; a unit is in when all that it needs are set */
+    size_t n;
+    unsigned nbits, optional;
 } guess_t;
 
 static int is_fenced(const sim_worker_t *w)
@@ -268,26 +281,46 @@ static int is_possible(const sim_table_t *t, const sim_unit_t *u)
     return !u->late && (u->life >= t->from_life[u->rank] || u->step < t->from[u->rank]);
 }
 
+static unsigned new_bit(guess_t *g)
+{
+    return g->nbits < MAX_OPTIONAL ? 1u << g->nbits++ : 0;
+}
+
+/* What one life of a worker pushed is in together. */
+static unsigned group_of(guess_t *g, const sim_unit_t *u)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (g->unit[i]->rank == u->rank && g->unit[i]->life == u->life) return g->group[i];
+    return new_bit(g);
+}
+
 static void gather(const sim_table_t *t, const sim_slice_t *s, uint64_t step, guess_t *g)
 {
-    g->n = g->noptional = 0;
+    memset(g, 0, sizeof *g);
     for (sim_unit_t *u = s->units; u; u = u->next) {
         if (u->step != step || !is_possible(t, u)) continue;
         if (g->n == PSRTI_COUNT(g->unit)) return;
-        if (!is_certain(u) && g->noptional < MAX_OPTIONAL) g->optional[g->noptional++] = g->n;
+        unsigned group = t->spec.backup ? group_of(g, u) : 0, own = 0;
+        if (!is_certain(u)) own = new_bit(g);
+        g->optional += own != 0;
+        g->group[g->n] = group;
+        g->need[g->n] = group | own;
         g->unit[g->n++] = u;
     }
 }
 
 static size_t pick(const guess_t *g, unsigned mask, sim_unit_t **out)
 {
-    size_t n = 0, o = 0;
-    for (size_t i = 0; i < g->n; i++) {
-        int optional = o < g->noptional && g->optional[o] == i;
-        if (!optional || mask >> o & 1) out[n++] = g->unit[i];
-        o += (size_t)optional;
-    }
+    size_t n = 0;
+    for (size_t i = 0; i < g->n; i++)
+        if ((mask & g->need[i]) == g->need[i]) out[n++] = g->unit[i];
     return n;
+}
+
+/* Another set of contributions makes the same values. */
+static void set_unsure(guess_t *g)
+{
+    for (size_t i = 0; i < g->n; i++) g->unit[i]->unsure = 1;
 }
 
 /* Finds contributions that lead from version v to `seen` at version `last`; keeps what they make. */
@@ -297,24 +330,31 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     guess_t g;
     sim_unit_t *chosen[64];
     double next_state[SLICE];
+    int found = 0;
     gather(t, s, v, &g);
-    for (unsigned mask = 0; mask < 1u << g.noptional; mask++) {
-        unsigned full = (1u << g.noptional) - 1 - mask; /* most likely: all of them */
+    for (unsigned mask = 0; mask < 1u << g.nbits; mask++) {
+        unsigned full = (1u << g.nbits) - 1 - mask; /* most likely: all of them */
         size_t n = pick(&g, full, chosen);
         double *next = versions_at(s, v + 1);
         memcpy(next, versions_at(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
         close_step(t, s, chosen, n, next, next_state);
+        if (found) {
+            if (memcmp(next, seen, s->len * sizeof *seen) == 0) set_unsure(&g);
+            continue;
+        }
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
                           : explain(sim, t, s, v + 1, last, next_state, seen)) {
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
-            sim->counts.optional_contributions += g.noptional;
+            sim->counts.optional_contributions += g.optional;
             for (size_t i = 0; i < n; i++)
                 chosen[i]->applied = 1, chosen[i]->version = v + 1;
-            return 1;
+            found = 1;
+            if (v + 1 != last || !t->spec.backup) return 1;
         }
     }
-    return 0;
+    if (found) memcpy(versions_at(s, v + 1), seen, s->len * sizeof *seen);
+    return found;
 }
 
 /* One push more, the only one that makes these values. */
@@ -495,25 +535,33 @@ static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowe
 static void settle_units(sim_t *sim, const sim_op_t *op)
 {
     psrt_status_t status = op->cop.result.status;
+    int late = op->cop.result.late, missing = 0;
     for (size_t i = 0; i < op->count; i++)
         for (uint64_t k = 0; k < op->table[i]->nslices; k++)
             for (sim_unit_t *u = op->table[i]->slice[k].units; u; u = u->next) {
                 if (u->op != op) continue;
                 u->op = NULL;
                 u->ok = status == PSRT_OK;
+                u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
+                missing |= !u->applied || u->unsure;
                 if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
                     sim_fail(sim, "worker:%d: %s: an op ended, its push was not applied", u->rank,
                              op->table[i]->spec.name);
             }
+    if (status == PSRT_OK && late && !missing)
+        sim_fail(sim, "worker:%d: %s: a push was late and is in", op->worker->rank,
+                 op->table[0]->spec.name);
+    sim->counts.backup_late += status == PSRT_OK && late && !op->late;
 }
 
 void sim_model_ended(sim_t *sim, sim_op_t *op)
 {
     const psrt_result_t *r = &op->cop.result;
     uint64_t lowest = UINT64_MAX, highest = 0;
-    int lost = 0;
+    int lost = 0, backup = 0;
     for (size_t i = 0; i < op->count; i++) {
         lost |= sim_is_damaged(sim, op->table[i]);
+        backup |= op->table[i]->spec.backup != 0;
         if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
     }
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
@@ -522,7 +570,7 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
         !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)))
         sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
                  psrt_status_name(r->status), op->cop.text);
-    if (r->status == PSRT_OK && r->late != op->late)
+    if (r->status == PSRT_OK && r->late != op->late && !(r->late && backup))
         sim_fail(sim, "worker:%d: %s step %llu is %slate", op->worker->rank,
                  op->table[0]->spec.name, (unsigned long long)op->step[0], r->late ? "" : "not ");
     if (r->status == PSRT_OK && lowest != UINT64_MAX && r->version > lowest && highest == lowest)
@@ -553,7 +601,7 @@ static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int livin
                  (unsigned long long)k, (unsigned long long)s->version,
                  (unsigned long long)sim->steps);
     for (const sim_unit_t *u = s->units; u; u = u->next)
-        if (u->ok && !u->late && !u->applied && (!sync || u->step < s->version))
+        if (u->ok && !u->late && !u->maybe && !u->applied && (!sync || u->step < s->version))
             sim_fail(sim, "%s slice %llu: step %llu of worker:%d was accepted and is not in",
                      t->spec.name, (unsigned long long)k, (unsigned long long)u->step, u->rank);
 }

@@ -57,6 +57,7 @@ typedef struct sim_unit sim_unit_t;
     X(fenced)                                                                                      \
     X(moved)                                                                                       \
     X(late)                                                                                        \
+    X(backup_late)                                                                                 \
     X(window_duplicates)                                                                           \
     X(retries)                                                                                     \
     X(parked)                                                                                      \
@@ -113,7 +114,8 @@ struct sim_worker {
 struct sim_unit {
     sim_unit_t *next;   /* of the slice, in the order of submission */
     const sim_op_t *op; /* NULL: its worker was killed before it ended */
-    int rank, ok, late, failed, applied;
+    int rank, ok, late, applied;
+    int maybe, unsure; /* accepted, and yet it may have come late; the values do not say if it is in */
     uint32_t life;
     uint64_t step, version; /* version: the first that contains it */
     uint64_t first, count;  /* in the slice */
@@ -155,7 +157,8 @@ struct sim_op {
     sim_table_t *table[SIM_MAX_TRANSFERS];
     uint64_t from_version[SIM_MAX_TRANSFERS][SIM_MAX_SLICES]; /* published when it was submitted */
     uint64_t step[SIM_MAX_TRANSFERS], want[SIM_MAX_TRANSFERS];
-    int late;
+    int late;   /* its steps are closed already    */
+    int ranges; /* of a step that ends with CLOCK */
 };
 
 struct sim {

@@ -273,6 +273,7 @@ static void do_ranges(sim_worker_t *w)
         uint64_t first = at + sim_random(sim, t->spec.elements - at);
         uint64_t count = 1 + sim_random(sim, t->spec.elements - first);
         int last = i == n - 1 || first + count == t->spec.elements;
+        op->ranges = 1;
         op_add(op, t, PUSH | (last ? 0 : MORE) | (sim_chance(sim, 20) ? PULL : 0), first, count);
         if (last) break;
         if (t->exact && sim_chance(sim, 40))

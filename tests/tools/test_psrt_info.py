@@ -45,6 +45,15 @@ class Info(unittest.TestCase):
         self.assertIn(["PSRT_LEASE", "7s", "environment"], rows)
         self.assertIn(["PSRT_HEARTBEAT", "1s", "default"], rows)
 
+    def test_the_page_of_variables_is_this_table(self):
+        page = pathlib.Path(ROOT, "docs/env.md").read_text(encoding="utf-8")
+        self.assertEqual(self.ok("--env-markdown", PSRT_LEASE="7s"), page,
+                         "run: psrt-info --env-markdown > docs/env.md")
+        rows = [line for line in page.splitlines() if line.startswith("| `")]
+        self.assertEqual([row.split("`")[1] for row in rows], config_names())
+        for row in rows:
+            self.assertEqual(row.count("|"), 5, row)
+
     def test_all_explains(self):
         out = self.ok("-a")
         for name in config_names():

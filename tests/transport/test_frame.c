@@ -181,7 +181,10 @@ Test(frame, unknown_fields_are_rejected)
         { 6, 6, PSRT_OK },
         { 6, 7, PSRT_ERR_PROTOCOL },
         { 6, 255, PSRT_ERR_PROTOCOL },
-        { 7, 1, PSRT_ERR_PROTOCOL },
+        { 7, 1, PSRT_OK },
+        { 7, 2, PSRT_OK },
+        { 7, 3, PSRT_ERR_PROTOCOL },
+        { 7, 255, PSRT_ERR_PROTOCOL },
         { 56, 255, PSRT_OK },
         { 57, 255, PSRT_OK },
         { 58, 1, PSRT_ERR_PROTOCOL },
@@ -195,6 +198,33 @@ Test(frame, unknown_fields_are_rejected)
         reseal(bytes);
         cr_assert_eq(psrti_frame_decode(bytes, &hdr, NULL), cases[i].status, "byte %d = %d",
                      cases[i].at, cases[i].value);
+    }
+}
+
+/* Only f32 has a 16-bit form on the wire. */
+Test(frame, a_codec_is_for_f32)
+{
+    for (uint8_t dtype = 0; dtype <= PSRT_I64; dtype++) {
+        psrt_hdr_t hdr = { .type = PSRTI_T_PUSH, .dtype = dtype, .codec = PSRTI_CODEC_BF16 };
+        uint8_t bytes[PSRTI_FRAME_BYTES];
+        psrti_frame_encode(&hdr, bytes);
+        cr_assert_eq(psrti_frame_decode(bytes, &hdr, NULL),
+                     dtype == PSRT_F32 ? PSRT_OK : PSRT_ERR_PROTOCOL);
+    }
+}
+
+/* Offsets and lengths around and beyond 2^31 and 2^32 come back whole. */
+Test(frame, large_offsets)
+{
+    static const uint64_t sizes[] = { (1ull << 31) - 1, 1ull << 31, (1ull << 31) + 1,
+                                      (1ull << 32) + 3, 1ull << 62 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        psrt_hdr_t hdr = push_hdr, back;
+        uint8_t bytes[PSRTI_FRAME_BYTES];
+        hdr.offset = sizes[i], hdr.length = sizes[i] - 1;
+        psrti_frame_encode(&hdr, bytes);
+        cr_assert_eq(psrti_frame_decode(bytes, &back, NULL), PSRT_OK);
+        check_same(&back, &hdr);
     }
 }
 
@@ -226,28 +256,38 @@ Test(frame, payload_size)
     static const struct {
         uint64_t length, bytes;
         psrt_status_t status;
-        uint8_t type, dtype;
+        uint8_t type, dtype, codec;
     } cases[] = {
-        { 7850, 31400, PSRT_OK, PSRTI_T_PUSH, PSRT_F32 },
-        { 7850, 62800, PSRT_OK, PSRTI_T_PUSH, PSRT_F64 },
-        { 3, 6, PSRT_OK, PSRTI_T_VALUE, PSRT_BF16 },
-        { 3, 24, PSRT_OK, PSRTI_T_INIT, PSRT_I64 },
-        { 0, 0, PSRT_OK, PSRTI_T_VALUE, PSRT_DTYPE_NONE },
-        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_DTYPE_NONE },
-        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, 77 },
-        { 1234567, 1234567, PSRT_OK, PSRTI_T_CTRL, 0 },
-        { 64, 64, PSRT_OK, PSRTI_T_HELLO, 0 },
-        { 5, 5, PSRT_OK, PSRTI_T_WELCOME, PSRT_F64 },
-        { 7850, 0, PSRT_OK, PSRTI_T_PULL, PSRT_F32 },
-        { 7850, 0, PSRT_OK, PSRTI_T_ACK, PSRT_F32 },
-        { UINT64_MAX, 0, PSRT_OK, PSRTI_T_CLOCK, 0 },
-        { UINT64_MAX / 4, UINT64_MAX - 3, PSRT_OK, PSRTI_T_PUSH, PSRT_F32 },
-        { UINT64_MAX / 4 + 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_F32 },
-        { UINT64_MAX, 0, PSRT_ERR_PROTOCOL, PSRTI_T_VALUE, PSRT_F64 },
-        { UINT64_MAX, UINT64_MAX, PSRT_OK, PSRTI_T_CTRL, 0 },
+        { 7850, 31400, PSRT_OK, PSRTI_T_PUSH, PSRT_F32, 0 },
+        { 7850, 62800, PSRT_OK, PSRTI_T_PUSH, PSRT_F64, 0 },
+        { 3, 6, PSRT_OK, PSRTI_T_VALUE, PSRT_BF16, 0 },
+        { 3, 24, PSRT_OK, PSRTI_T_INIT, PSRT_I64, 0 },
+        { 0, 0, PSRT_OK, PSRTI_T_VALUE, PSRT_DTYPE_NONE, 0 },
+        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_DTYPE_NONE, 0 },
+        { 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, 77, 0 },
+        { 1234567, 1234567, PSRT_OK, PSRTI_T_CTRL, 0, 0 },
+        { 64, 64, PSRT_OK, PSRTI_T_HELLO, 0, 0 },
+        { 5, 5, PSRT_OK, PSRTI_T_WELCOME, PSRT_F64, 0 },
+        { 7850, 0, PSRT_OK, PSRTI_T_PULL, PSRT_F32, 0 },
+        { 7850, 0, PSRT_OK, PSRTI_T_ACK, PSRT_F32, 0 },
+        { UINT64_MAX, 0, PSRT_OK, PSRTI_T_CLOCK, 0, 0 },
+        { UINT64_MAX / 4, UINT64_MAX - 3, PSRT_OK, PSRTI_T_PUSH, PSRT_F32, 0 },
+        { UINT64_MAX / 4 + 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_F32, 0 },
+        { UINT64_MAX, 0, PSRT_ERR_PROTOCOL, PSRTI_T_VALUE, PSRT_F64, 0 },
+        { UINT64_MAX, UINT64_MAX, PSRT_OK, PSRTI_T_CTRL, 0, 0 },
+        { 7850, 15700, PSRT_OK, PSRTI_T_PUSH, PSRT_F32, PSRTI_CODEC_F16 },
+        { 3, 6, PSRT_OK, PSRTI_T_VALUE, PSRT_F32, PSRTI_CODEC_BF16 },
+        { 3, 0, PSRT_OK, PSRTI_T_PULL, PSRT_F32, PSRTI_CODEC_BF16 },
+        { UINT64_MAX / 2 + 1, 0, PSRT_ERR_PROTOCOL, PSRTI_T_PUSH, PSRT_F32, PSRTI_CODEC_F16 },
+        { (1ull << 31) - 1, (1ull << 33) - 4, PSRT_OK, PSRTI_T_PUSH, PSRT_F32, 0 },
+        { (1ull << 31) + 1, (1ull << 33) + 4, PSRT_OK, PSRTI_T_VALUE, PSRT_F32, 0 },
+        { (1ull << 32) + 3, (1ull << 35) + 24, PSRT_OK, PSRTI_T_PUSH, PSRT_F64, 0 },
+        { (1ull << 32) + 3, (1ull << 33) + 6, PSRT_OK, PSRTI_T_PUSH, PSRT_F16, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        psrt_hdr_t hdr = { .type = cases[i].type, .dtype = cases[i].dtype };
+        psrt_hdr_t hdr = { .type = cases[i].type,
+                           .dtype = cases[i].dtype,
+                           .codec = cases[i].codec };
         uint64_t bytes = 99;
         hdr.length = cases[i].length;
         cr_assert_eq(psrti_frame_payload(&hdr, &bytes), cases[i].status, "case %zu", i);

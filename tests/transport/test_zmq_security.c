@@ -2,15 +2,11 @@
 /* Who gets in, and what is on the wire. */
 #include "zmq_node.h"
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sodium.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <zmq.h>
+
+#include "support/tap.h"
 
 static const uint8_t other_secret[32] = { 9, 8, 7, 6, 5, 4, 3, 2, 1, 77, 66, 55, 44, 33, 22, 11 };
 static const uint8_t other_nonce[16] = { 16, 15, 14, 13 };
@@ -151,60 +147,6 @@ Test(zmq_security, same_identity_twice)
     node_close(&a);
 }
 
-/* ---- a tap on the wire ------------------------------------------------------------------------- */
-
-typedef struct tap {
-    int listener;
-    uint16_t to_port;
-    uint8_t *bytes; /* both directions */
-    size_t count, capacity;
-} tap_t;
-
-static int tcp_socket(void)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_geq(fd, 0);
-    return fd;
-}
-
-static struct sockaddr_in loopback(uint16_t port)
-{
-    return (struct sockaddr_in){ .sin_family = AF_INET,
-                                 .sin_port = htons(port),
-                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-}
-
-static int forward(tap_t *tap, int from, int to)
-{
-    uint8_t chunk[65536];
-    ssize_t n = read(from, chunk, sizeof(chunk));
-    if (n <= 0) return 0;
-    if (tap->count + (size_t)n <= tap->capacity) {
-        memcpy(tap->bytes + tap->count, chunk, (size_t)n);
-        tap->count += (size_t)n;
-    }
-    for (ssize_t done = 0, rc; done < n; done += rc)
-        if ((rc = send(to, chunk + done, (size_t)(n - done), MSG_NOSIGNAL)) <= 0) return 0;
-    return 1;
-}
-
-static void *tap_main(void *arg)
-{
-    tap_t *tap = arg;
-    struct sockaddr_in to = loopback(tap->to_port);
-    int client = accept(tap->listener, NULL, NULL), server = tcp_socket();
-    if (connect(server, (struct sockaddr *)&to, sizeof(to)) == 0) {
-        struct pollfd fds[] = { { client, POLLIN, 0 }, { server, POLLIN, 0 } };
-        while (poll(fds, 2, -1) > 0) {
-            if (fds[0].revents && !forward(tap, client, server)) break;
-            if (fds[1].revents && !forward(tap, server, client)) break;
-        }
-    }
-    close(client);
-    close(server);
-    return NULL;
-}
-
 /* True if a payload of the exchange through the tap is readable in what the tap saw. */
 static int payload_visible(int security)
 {
@@ -215,18 +157,10 @@ static int payload_visible(int security)
     node_open(&a, &pa);
     node_open(&b, &pb);
 
-    tap_t tap = { .listener = tcp_socket(), .capacity = 8 * MIB };
-    struct sockaddr_in sa = loopback(0);
-    socklen_t len = sizeof(sa);
+    tap_t tap;
     char addr[PSRT_ADDR_MAX];
-    pthread_t thread;
-    tap.to_port = (uint16_t)atoi(strrchr(a.addr, ':') + 1);
-    tap.bytes = malloc(tap.capacity);
-    cr_assert(bind(tap.listener, (struct sockaddr *)&sa, sizeof(sa)) == 0);
-    cr_assert(listen(tap.listener, 1) == 0);
-    cr_assert(getsockname(tap.listener, (struct sockaddr *)&sa, &len) == 0);
-    cr_assert(pthread_create(&thread, NULL, tap_main, &tap) == 0);
-    snprintf(addr, sizeof(addr), "tcp://127.0.0.1:%u", ntohs(sa.sin_port));
+    tap_open(&tap, a.addr);
+    snprintf(addr, sizeof(addr), "tcp://127.0.0.1:%u", tap.port);
     node_dial(&b, addr);
     PUMP(a.up && b.up, &a, &b);
 
@@ -236,11 +170,9 @@ static int payload_visible(int security)
     PUMP(a.received == 1, &a, &b);
     node_close(&b);
     node_close(&a);
-    pthread_join(thread, NULL);
-    close(tap.listener);
-    cr_assert_gt(tap.count, sizeof(text));
-    int visible = memmem(tap.bytes, tap.count, text, sizeof(text)) != NULL;
-    free(tap.bytes);
+    cr_assert_gt(tap.said[TAP_TO_SERVER].count, sizeof(text));
+    int visible = tap_shows(&tap, text, sizeof(text));
+    tap_close(&tap);
     return visible;
 }
 

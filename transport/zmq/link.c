@@ -4,8 +4,8 @@
  *
  *     0 'P' | 1 'Z' | 2 version 1 | 3 kind | 4 task 4 | 8 value 8 | 16 incarnation 8 | 24 nonce 16
  *
- * task, incarnation and nonce are the sender's; the acceptor refuses another job's nonce, which is
- * all that tells jobs apart when encryption is off.
+ * task, incarnation and nonce are the sender's, 0 in REFUSE. The acceptor refuses another job's nonce:
+ * it keeps jobs apart by mistake; strangers are kept out above, in the handshake of sessions.
  */
 #include <endian.h>
 #include <errno.h>
@@ -66,11 +66,13 @@ psrt_status_t zt_link_send(zt_ep_t *ep, zt_link_kind_t kind, uint64_t value)
     return send_bytes(sock, bytes, sizeof(bytes), 0) ? PSRT_OK : PSRT_ERR_PEER_LOST;
 }
 
-/* Answers a peer that gets no endpoint. */
+/* Answers a peer that gets no endpoint, and learns nothing about us but that. */
 void zt_link_refuse(zt_iface_t *iface, const uint8_t id[ZT_ID_BYTES], psrt_status_t status)
 {
     uint8_t bytes[ZT_LINK_BYTES];
     encode(iface, ZT_LINK_REFUSE, (uint64_t)-status, bytes);
+    memset(bytes + 4, 0, 4);
+    memset(bytes + 16, 0, 8 + ZT_NONCE_BYTES);
     if (send_bytes(&iface->router, id, ZT_ID_BYTES, ZMQ_SNDMORE))
         send_bytes(&iface->router, bytes, sizeof(bytes), 0);
 }

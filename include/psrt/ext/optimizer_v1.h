@@ -3,7 +3,8 @@
  * Optimizer table, version 1: what a server does with the combined gradient of a step.
  *
  * An optimizer is one file with one table. The runtime keeps its state arrays beside the values (same
- * number of elements, accumulation type f32 for f32 tables, f64 for f64 tables), zero at the start.
+ * number of elements; f64 for f64 tables, f32 for f32, f16 and bf16 tables), zero at the start
+ * unless `state_start` says otherwise.
  * `apply` is called for blocks of a slice, fused with the last fold; it must be a pure function of its
  * arguments and treat each element alone, so that results depend on neither blocks nor servers.
  */
@@ -47,6 +48,8 @@ typedef struct psrt_optimizer_ops {
     const char *(*check)(const double *params);
     void (*apply_f32)(const psrt_apply_t *block);
     void (*apply_f64)(const psrt_apply_t *block);
+    /* Value of all elements of state `index` before the first update; NULL: 0 for every state. */
+    double (*state_start)(int index, const double *params);
 } psrt_optimizer_ops_t;
 
 #ifdef __cplusplus

@@ -8,10 +8,11 @@ torch (Debian package python3-torch) or tensorflow (PyPI package tensorflow-cpu)
 """
 import os
 import sys
+from functools import partial
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-from make_golden import CASES, inputs, np, run
+from make_golden import CASES, FORMULAS, inputs, np, run
 
 
 def distance(a, b):
@@ -30,11 +31,16 @@ def report(framework, name, params, what, error, tolerance):
 
 
 def torch_optimizer(torch, name, p, value):
-    decay = p.get("weight_decay", 0)
-    if name == "adam":
-        betas = (p["beta1"], p["beta2"])
-        return torch.optim.Adam([value], lr=p["lr"], betas=betas, eps=p["eps"], weight_decay=decay)
-    return torch.optim.SGD([value], lr=p["lr"], momentum=p.get("momentum", 0), weight_decay=decay)
+    optim, same = torch.optim, {k: p[k] for k in p if k not in ("beta1", "beta2", "clip_value")}
+    if "beta1" in p:
+        same["betas"] = (p["beta1"], p["beta2"])
+    if name == "nadam":
+        same["foreach"] = True  # the other code of PyTorch 1.13 has a bug in mu_product
+    classes = {"sgd": optim.SGD, "momentum": optim.SGD, "nesterov": partial(optim.SGD, nesterov=True),
+               "adagrad": optim.Adagrad, "adadelta": optim.Adadelta, "rmsprop": optim.RMSprop,
+               "adam": optim.Adam, "adamw": optim.AdamW, "adamax": optim.Adamax,
+               "nadam": optim.NAdam}
+    return classes[name]([value], **same)
 
 
 def run_torch(torch, name, params):
@@ -44,14 +50,19 @@ def run_torch(torch, name, params):
     history = []
     for grad in grads:
         value.grad = torch.tensor(grad, dtype=torch.float64)
+        if "clip_value" in params:
+            torch.nn.utils.clip_grad_value_([value], params["clip_value"])
         optimizer.step()
         history.append(value.detach().numpy().copy())
     return np.array(history)
 
 
 def check_torch(torch):
+    torch.set_default_dtype(torch.float64)  # of nadam's mu_product
     ok = True
     for name, params in CASES:
+        if name in ("ftrl", "lion"):
+            continue  # PyTorch has none
         error = distance(run_torch(torch, name, params), run(name, params)[0])
         ok &= report(f"PyTorch {torch.__version__}", name, params, "difference", error, 1e-12)
     return ok
@@ -59,14 +70,22 @@ def check_torch(torch):
 
 # ---- Keras -------------------------------------------------------------------------------------------
 
+# Names that differ from ours; weight_decay and clip_value are added to all.
+KERAS_NAMES = {"lr": "learning_rate", "beta1": "beta_1", "beta2": "beta_2", "eps": "epsilon",
+               "alpha": "rho", "l1": "l1_regularization_strength", "l2": "l2_regularization_strength",
+               "clip_value": "clipvalue"}
+
 
 def keras_optimizer(keras, name, p):
-    decay = p.get("weight_decay")
-    if name == "adam":
-        return keras.optimizers.Adam(learning_rate=p["lr"], beta_1=p["beta1"], beta_2=p["beta2"],
-                                     epsilon=p["eps"], weight_decay=decay)
-    return keras.optimizers.SGD(learning_rate=p["lr"], momentum=p.get("momentum", 0.0),
-                                weight_decay=decay)
+    p = {k: v for k, v in p.items() if k not in ("lr_decay", "momentum_decay")}  # not in Keras
+    same = {KERAS_NAMES.get(k, k): bool(v) if k == "centered" else v for k, v in p.items()}
+    optim = keras.optimizers
+    classes = {"sgd": optim.SGD, "momentum": optim.SGD, "nesterov": partial(optim.SGD, nesterov=True),
+               "adagrad": partial(optim.Adagrad, initial_accumulator_value=0.0),
+               "adadelta": optim.Adadelta, "rmsprop": optim.RMSprop, "adam": optim.Adam,
+               "adamw": optim.AdamW, "adamax": optim.Adamax, "nadam": optim.Nadam,
+               "ftrl": optim.Ftrl, "lion": optim.Lion}
+    return classes[name](**same)
 
 
 def run_keras(tf, name, params):
@@ -80,25 +99,55 @@ def run_keras(tf, name, params):
     return np.array(history)
 
 
+def keras_step(name, p, v, g, s, t):
+    """One step of what kernels/optim/*.c tell of Keras, where it defines otherwise than we."""
+    lr, eps, beta1, beta2 = p["lr"], p.get("eps"), p.get("beta1"), p.get("beta2")
+    if name in ("sgd", "momentum", "nesterov"):
+        mu = p.get("momentum", 0.0)
+        s[0] = mu * s[0] - lr * g
+        return v + (mu * s[0] - lr * g if name == "nesterov" else s[0])
+    if name == "adagrad":
+        s[0] += g**2
+        return v - lr * g / np.sqrt(s[0] + eps)
+    if name == "rmsprop":
+        s[0] = p["alpha"] * s[0] + (1 - p["alpha"]) * g**2
+        if p.get("centered"):
+            s[2] = p["alpha"] * s[2] + (1 - p["alpha"]) * g
+        s[1] = p.get("momentum", 0.0) * s[1] + lr * g / np.sqrt(s[0] - s[2]**2 + eps)
+        return v - s[1]
+    if name in ("adam", "adamw"):
+        s[0] = beta1 * s[0] + (1 - beta1) * g
+        s[1] = beta2 * s[1] + (1 - beta2) * g**2
+        return v - lr * np.sqrt(1 - beta2**t) / (1 - beta1**t) * s[0] / (np.sqrt(s[1]) + eps)
+    if name == "adamax":
+        s[0] = beta1 * s[0] + (1 - beta1) * g
+        s[1] = np.maximum(beta2 * s[1], np.abs(g))
+        return v - lr / (1 - beta1**t) * s[0] / (s[1] + eps)
+    own = {k: p[k] for k in p if k not in ("weight_decay", "clip_value")}
+    if name == "nadam":
+        own["momentum_decay"] = 1.0
+    return FORMULAS[name][0](v, g, s, t, **own)
+
+
 def keras_definition(name, params):
-    """Where Keras defines otherwise: decoupled weight decay, and Adam's eps beside sqrt(m2)."""
     v, grads = inputs()
-    lr, decay = params["lr"], params.get("weight_decay", 0.0)
-    velocity = m1 = m2 = np.zeros_like(v)
+    clip = params.get("clip_value", np.inf)
+    s = np.zeros((3, v.size))
+    s[0] = params.get("initial_accumulator_value", 0.0)
     history = []
-    for t, g in enumerate(grads, 1):
-        v = v - lr * decay * v
-        if name == "adam":
-            b1, b2 = params["beta1"], params["beta2"]
-            m1 = b1 * m1 + (1 - b1) * g
-            m2 = b2 * m2 + (1 - b2) * g**2
-            lr_t = lr * np.sqrt(1 - b2**t) / (1 - b1**t)
-            v = v - lr_t * m1 / (np.sqrt(m2) + params["eps"])
-        else:
-            velocity = params.get("momentum", 0.0) * velocity - lr * g
-            v = v + velocity
+    for t, g in enumerate(np.clip(grads, -clip, clip), 1):
+        v = v - params["lr"] * params.get("weight_decay", 0.0) * v
+        v = keras_step(name, params, v, g, s, t)
         history.append(v)
     return np.array(history)
+
+
+def keras_has_our_definition(name, p):
+    if name in ("sgd", "ftrl", "lion"):
+        return True
+    if name == "nadam":
+        return p["momentum_decay"] == 1 and "weight_decay" not in p
+    return name in ("momentum", "nesterov", "adadelta") and "weight_decay" not in p
 
 
 def check_keras(tf):
@@ -109,7 +158,7 @@ def check_keras(tf):
         expected = keras_definition(name, params)
         ok &= report(framework, name, params, "to the documented definition",
                      distance(keras, expected), tolerance)
-        same = name == "sgd" or (name == "momentum" and "weight_decay" not in params)
+        same = keras_has_our_definition(name, params)
         ok &= report(framework, name, params, "to the golden vectors" if same
                      else "to the golden vectors (defined otherwise)",
                      distance(keras, golden), tolerance if same else float("inf"))

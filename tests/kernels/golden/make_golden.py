@@ -16,18 +16,52 @@ except ImportError:
 
 ELEMENTS = 11
 STEPS = 7
+STATES = 3  # at most
 
-# name, hyper-parameters. Each optimizer with and without weight decay, and once with an odd setting:
-# an eps that matters, a momentum of 0.
+# name, hyper-parameters. Each optimizer with and without weight decay, once with gradients clipped,
+# and with odd settings: an eps that matters, a momentum of 0.
 CASES = [
     ("sgd", dict(lr=0.05)),
     ("sgd", dict(lr=0.3, weight_decay=0.07)),
+    ("sgd", dict(lr=0.3, weight_decay=0.07, clip_value=0.4)),
     ("momentum", dict(lr=0.02, momentum=0.9)),
     ("momentum", dict(lr=0.04, momentum=0.75, weight_decay=0.05)),
     ("momentum", dict(lr=0.1, momentum=0.0)),
+    ("momentum", dict(lr=0.04, momentum=0.75, weight_decay=0.05, clip_value=0.2)),
+    ("nesterov", dict(lr=0.02, momentum=0.9)),
+    ("nesterov", dict(lr=0.04, momentum=0.75, weight_decay=0.05)),
+    ("nesterov", dict(lr=0.04, momentum=0.75, weight_decay=0.05, clip_value=0.2)),
+    ("adagrad", dict(lr=0.2, eps=1e-10)),
+    ("adagrad", dict(lr=0.3, eps=1e-10, weight_decay=0.05, lr_decay=0.2, clip_value=0.3)),
+    ("adagrad", dict(lr=0.3, eps=0.01, initial_accumulator_value=0.1)),
+    ("adadelta", dict(lr=1.0, rho=0.9, eps=1e-6)),
+    ("adadelta", dict(lr=3.0, rho=0.95, eps=1e-7, weight_decay=0.07, clip_value=0.3)),
+    ("adadelta", dict(lr=0.7, rho=0.5, eps=0.02)),
+    ("rmsprop", dict(lr=0.02, alpha=0.99, eps=1e-8)),
+    ("rmsprop", dict(lr=0.03, alpha=0.9, eps=0.02, weight_decay=0.06, clip_value=0.3)),
+    ("rmsprop", dict(lr=0.02, alpha=0.9, eps=1e-8, momentum=0.8, weight_decay=0.06)),
+    ("rmsprop", dict(lr=0.03, alpha=0.8, eps=1e-6, centered=1)),
+    ("rmsprop", dict(lr=0.02, alpha=0.9, eps=1e-4, momentum=0.6, centered=1, weight_decay=0.04)),
     ("adam", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-8)),
     ("adam", dict(lr=0.11, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.06)),
     ("adam", dict(lr=0.2, beta1=0.7, beta2=0.95, eps=0.02)),
+    ("adam", dict(lr=0.11, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.06, clip_value=0.3)),
+    ("adamw", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)),
+    ("adamw", dict(lr=0.11, beta1=0.8, beta2=0.99, eps=0.02, weight_decay=0.2, clip_value=0.3)),
+    ("adamax", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-8)),
+    ("adamax", dict(lr=0.11, beta1=0.8, beta2=0.6, eps=0.02, weight_decay=0.06, clip_value=0.3)),
+    ("nadam", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-8, momentum_decay=0.004)),
+    ("nadam", dict(lr=0.11, beta1=0.8, beta2=0.99, eps=0.02, momentum_decay=1.0)),
+    ("nadam", dict(lr=0.07, beta1=0.9, beta2=0.999, eps=1e-8, momentum_decay=35.0,
+                   weight_decay=0.06, clip_value=0.3)),
+    ("nadam", dict(lr=0.07, beta1=0.95, beta2=0.999, eps=1e-8, momentum_decay=0.0)),
+    ("ftrl", dict(lr=0.2, learning_rate_power=-0.5, initial_accumulator_value=0.1)),
+    ("ftrl", dict(lr=0.3, learning_rate_power=-0.5, initial_accumulator_value=0.3, l1=0.05, l2=0.02,
+                  beta=0.4, clip_value=0.5)),
+    ("ftrl", dict(lr=0.1, learning_rate_power=0.0, initial_accumulator_value=0.1, l2=0.3)),
+    ("ftrl", dict(lr=0.4, learning_rate_power=-1.0, initial_accumulator_value=0.2, l1=0.01)),
+    ("lion", dict(lr=0.01, beta1=0.9, beta2=0.99)),
+    ("lion", dict(lr=0.03, beta1=0.6, beta2=0.8, weight_decay=0.2, clip_value=0.3)),
 ]
 
 
@@ -69,16 +103,99 @@ def adam(v, g, state, t, lr, beta1, beta2, eps, weight_decay=0.0):
     return v - lr * m_hat / (np.sqrt(v_hat) + eps)
 
 
-FORMULAS = {"sgd": (sgd, 0), "momentum": (momentum, 1), "adam": (adam, 2)}
+def nesterov(v, g, state, t, lr, momentum, weight_decay=0.0):
+    g = g + weight_decay * v
+    state[0] = momentum * state[0] + g
+    return v - lr * (g + momentum * state[0])
+
+
+def adagrad(v, g, state, t, lr, eps, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0):
+    g = g + weight_decay * v
+    state[0] = state[0] + g**2
+    return v - lr / (1 + (t - 1) * lr_decay) * g / (np.sqrt(state[0]) + eps)
+
+
+def adadelta(v, g, state, t, lr, rho, eps, weight_decay=0.0):
+    g = g + weight_decay * v
+    state[0] = rho * state[0] + (1 - rho) * g**2
+    delta = np.sqrt(state[1] + eps) / np.sqrt(state[0] + eps) * g
+    state[1] = rho * state[1] + (1 - rho) * delta**2
+    return v - lr * delta
+
+
+def rmsprop(v, g, state, t, lr, alpha, eps, momentum=0.0, centered=0, weight_decay=0.0):
+    g = g + weight_decay * v
+    state[0] = alpha * state[0] + (1 - alpha) * g**2
+    if centered:
+        state[2] = alpha * state[2] + (1 - alpha) * g
+    step = g / (np.sqrt(state[0] - state[2]**2) + eps)
+    if momentum:
+        step = state[1] = momentum * state[1] + step
+    return v - lr * step
+
+
+def adamw(v, g, state, t, weight_decay, lr, **params):
+    return adam(v, g, state, t, lr, **params) - lr * weight_decay * v
+
+
+def adamax(v, g, state, t, lr, beta1, beta2, eps, weight_decay=0.0):
+    g = g + weight_decay * v
+    state[0] = beta1 * state[0] + (1 - beta1) * g
+    state[1] = np.maximum(beta2 * state[1], np.abs(g) + eps)
+    return v - lr / (1 - beta1**t) * state[0] / state[1]
+
+
+def nadam(v, g, state, t, lr, beta1, beta2, eps, momentum_decay, weight_decay=0.0):
+    g = g + weight_decay * v
+    mu = beta1 * (1 - 0.5 * 0.96**(np.arange(1, t + 2) * momentum_decay))
+    state[0] = beta1 * state[0] + (1 - beta1) * g
+    state[1] = beta2 * state[1] + (1 - beta2) * g**2
+    ahead = (1 - mu[-2]) * g / (1 - np.prod(mu[:-1])) + mu[-1] * state[0] / (1 - np.prod(mu))
+    return v - lr * ahead / (np.sqrt(state[1] / (1 - beta2**t)) + eps)
+
+
+def ftrl(v, g, state, t, lr, learning_rate_power, initial_accumulator_value, l1=0.0, l2=0.0, beta=0.0):
+    before, state[0] = np.longdouble(state[0]), state[0] + g**2
+    after = before + np.longdouble(g)**2  # long: the difference of the roots cancels
+    growth = after**-learning_rate_power - before**-learning_rate_power
+    state[1] = state[1] + g - growth / lr * v
+    z, curvature = state[1], state[0]**-learning_rate_power / lr + 2 * (l2 + beta / (2 * lr))
+    return np.where(np.abs(z) > l1, (np.sign(z) * l1 - z) / curvature, 0.0)
+
+
+def lion(v, g, state, t, lr, beta1, beta2, weight_decay=0.0):
+    sign = np.sign(beta1 * state[0] + (1 - beta1) * g)
+    state[0] = beta2 * state[0] + (1 - beta2) * g
+    return v - lr * (sign + weight_decay * v)
+
+
+# With the number of states that start at 0, or a function that gives their starts.
+FORMULAS = {
+    "sgd": (sgd, 0),
+    "momentum": (momentum, 1),
+    "nesterov": (nesterov, 1),
+    "adagrad": (adagrad, lambda initial_accumulator_value=0.0, **_: [initial_accumulator_value]),
+    "adadelta": (adadelta, 2),
+    "rmsprop": (rmsprop, 3),
+    "adam": (adam, 2),
+    "adamw": (adamw, 2),
+    "adamax": (adamax, 2),
+    "nadam": (nadam, 2),
+    "ftrl": (ftrl, lambda initial_accumulator_value, **_: [initial_accumulator_value, 0.0]),
+    "lion": (lion, 1),
+}
 
 
 def run(name, params):
     """Values after every step, and the last state."""
-    formula, num_states = FORMULAS[name]
+    formula, starts = FORMULAS[name]
+    starts = starts(**params) if callable(starts) else [0.0] * starts
     v, grads = inputs()
-    state = np.zeros((num_states, ELEMENTS))
+    state = np.outer(starts, np.ones(ELEMENTS))
+    params = dict(params)
+    clip = params.pop("clip_value", np.inf)
     history = []
-    for t, g in enumerate(grads, 1):
+    for t, g in enumerate(np.clip(grads, -clip, clip), 1):
         v = formula(v, g, state, t, **params)
         history.append(v)
     return np.array(history), state
@@ -108,7 +225,7 @@ def text():
         "    const char *optimizer;",
         "    int num_states;",
         "    double values[GOLDEN_STEPS][GOLDEN_ELEMENTS]; /* after each step */",
-        "    double state[2][GOLDEN_ELEMENTS];             /* after the last */",
+        f"    double state[{STATES}][GOLDEN_ELEMENTS];             /* after the last */",
         "} golden[] = {",
     ]
     for name, params in CASES:

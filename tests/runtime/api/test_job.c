@@ -253,6 +253,40 @@ static psrt_status_t barrier_worker(psrt_context_t *ctx, unsigned rank, void *ar
     return a.rank == rank && a.live_workers == 4 ? PSRT_OK : PSRT_ERR_INTERNAL;
 }
 
+static psrt_status_t members_worker(psrt_context_t *ctx, unsigned rank, void *arg)
+{
+    psrt_member_t m[4] = { PSRT_MEMBER_INIT };
+    uint32_t n = 4;
+    int fine = 1;
+    (void)rank, (void)arg;
+    CHECK(psrt_context_members(ctx, PSRT_ROLE_WORKER, m, &n));
+    fine &= n == 3;
+    for (uint32_t i = 0; i < 3; i++)
+        fine &= m[i].size == sizeof m[i] && m[i].role == PSRT_ROLE_WORKER && m[i].rank == i &&
+                m[i].alive && !m[i].finished && m[i].incarnation && *m[i].host;
+    fine &= m[0].incarnation != m[1].incarnation && m[1].incarnation != m[2].incarnation;
+    memset(&m[1], 0x55, sizeof m[1]);
+    n = 1;
+    CHECK(psrt_context_members(ctx, PSRT_ROLE_SERVER, m, &n)); /* two, of which one fits */
+    fine &= n == 2 && m[0].role == PSRT_ROLE_SERVER && m[0].rank == 0 && m[0].alive &&
+            m[1].rank == 0x55555555;
+    n = 0;
+    CHECK(psrt_context_members(ctx, PSRT_ROLE_WORKER, NULL, &n));
+    fine &= n == 3;
+    fine &= psrt_context_members(ctx, (psrt_role_t)3, NULL, &n) == PSRT_ERR_INVALID;
+    fine &= psrt_context_members(ctx, PSRT_ROLE_WORKER, NULL, &n) == PSRT_ERR_INVALID;
+    m[0].size--;
+    fine &= psrt_context_members(ctx, PSRT_ROLE_WORKER, m, &n) == PSRT_ERR_INVALID;
+    CHECK(psrt_barrier(ctx, "everyone looked", 0, PSRT_FOREVER));
+    return fine ? PSRT_OK : PSRT_ERR_INTERNAL;
+}
+
+Test(job, members_are_listed, .timeout = 60)
+{
+    job_t job = { .workers = 3, .servers = 2, .threads = 2, .fn = members_worker };
+    job_run(&job);
+}
+
 /* Several contexts of one process leave the start barrier, every time. */
 Test(job, contexts_of_one_process_start, .timeout = 240)
 {

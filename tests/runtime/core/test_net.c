@@ -186,7 +186,7 @@ Test(net, refusals_reach_the_dialler, .init = setup, .fini = teardown)
     psrti_jobkey_t secret = key, job = key;
     secret.secret[0] ^= 1;
     job.nonce[0] ^= 1;
-    refused(&secret, 4, NULL, "wrong job key");
+    refused(&secret, 4, NULL, "wrong job key, or a repeated HELLO");
     refused(&job, 4, NULL, "this address belongs to another job");
     refused(&key, 5, NULL, "channel 5 was asked for, this is channel 4");
     refused(&key, 4, "not in the view", "not in the view");
@@ -259,13 +259,20 @@ Test(net, the_next_address_is_tried, .init = setup, .fini = teardown)
 typedef struct stranger {
     psrt_iface_t *iface;
     psrt_ep_t *ep;
-    unsigned up, lost, messages;
+    unsigned up, lost, greeted, messages; /* messages: without the peer's HELLO */
     uint32_t session;
+    psrti_acceptor_t acceptor;
 } stranger_t;
 
 static psrt_rx_t stranger_msg(void *arg, psrt_msg_t *msg)
 {
     stranger_t *x = arg;
+    if (msg->hdr.type == PSRTI_T_HELLO) {
+        cr_assert_eq(msg->len, PSRTI_CHALLENGE_BYTES);
+        memcpy(x->acceptor.challenge, msg->data, PSRTI_CHALLENGE_BYTES);
+        x->greeted++;
+        return PSRT_RX_DONE;
+    }
     x->messages++;
     x->session = msg->hdr.session;
     return PSRT_RX_DONE;
@@ -324,9 +331,10 @@ static void stranger_send(stranger_t *x, psrt_hdr_t hdr, const void *data)
 
 static void stranger_hello(stranger_t *x)
 {
-    psrti_hello_t hello;
+    psrti_hello_t hello = { .task = WORKER, .channel = 4, .incarnation = 2, .challenge = 99 };
     uint8_t bytes[PSRTI_HELLO_BYTES];
-    psrti_hello_make(&key, WORKER, 4, 2, 99, &hello);
+    x->acceptor.task = SERVER;
+    psrti_hello_sign(&key, &x->acceptor, &hello);
     psrti_hello_encode(&hello, bytes);
     stranger_send(x, (psrt_hdr_t){ .type = PSRTI_T_HELLO, .length = sizeof bytes }, bytes);
 }
@@ -363,7 +371,7 @@ Test(net, a_frame_of_another_session_closes_the_link, .init = setup, .fini = tea
     stranger_open(&x, 0);
     for (unsigned round = 1; round <= 3; round++) {
         stranger_dial(&x, &s);
-        stranger_until(&x.up, round, &x, &s);
+        stranger_until(&x.greeted, round, &x, &s);
         stranger_hello(&x);
         stranger_until(&x.messages, round, &x, &s);
         stranger_send(&x, (psrt_hdr_t){ .type = PSRTI_T_PULL, .session = x.session, .seq = round },

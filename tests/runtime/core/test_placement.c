@@ -53,8 +53,14 @@ Test(placement, slices_of_a_table_are_spread)
 
 Test(placement, slices_cover_every_element_once)
 {
-    static const uint64_t elements[] = { 1, PSRTI_SLICE_ELEMS - 1, PSRTI_SLICE_ELEMS,
-                                         PSRTI_SLICE_ELEMS + 1, 5 * PSRTI_SLICE_ELEMS + 77 };
+    static const uint64_t elements[] = { 1,
+                                         PSRTI_SLICE_ELEMS - 1,
+                                         PSRTI_SLICE_ELEMS,
+                                         PSRTI_SLICE_ELEMS + 1,
+                                         5 * PSRTI_SLICE_ELEMS + 77,
+                                         (1ull << 31) - 1,
+                                         (1ull << 31) + 1,
+                                         (1ull << 32) + 3 };
     for (size_t i = 0; i < PSRTI_COUNT(elements); i++) {
         uint64_t next = 0;
         for (uint64_t s = 0; s < psrti_slice_count(elements[i]); s++) {
@@ -64,6 +70,30 @@ Test(placement, slices_cover_every_element_once)
         }
         cr_assert_eq(next, elements[i]);
     }
+}
+
+/* The same numbers by division, around 2^31 and beyond 2^32. */
+Test(placement, large_tables)
+{
+    static const struct {
+        uint64_t element, slice, first, len; /* len: of the slice if the element is the last one */
+    } cases[] = {
+        { (1ull << 31) - 2, 8191, 2147221504, 262143 },
+        { (1ull << 31) - 1, 8191, 2147221504, 262144 },
+        { 1ull << 31, 8192, 2147483648, 1 },
+        { (1ull << 32) - 1, 16383, 4294705152, 262144 },
+        { (1ull << 32) + 2, 16384, 4294967296, 3 },
+    };
+    for (size_t i = 0; i < PSRTI_COUNT(cases); i++) {
+        uint64_t elements = cases[i].element + 1, slice = cases[i].element >> PSRTI_SLICE_SHIFT;
+        cr_assert_eq(slice, cases[i].slice);
+        cr_assert_eq(psrti_slice_count(elements), cases[i].slice + 1);
+        cr_assert_eq(psrti_slice_first(slice), cases[i].first);
+        cr_assert_eq(psrti_slice_len(elements, slice), cases[i].len);
+    }
+    /* More slices than 32 bits count. */
+    cr_assert_eq(psrti_slice_count((1ull << 60) + 1), (1ull << 42) + 1);
+    cr_assert_eq(psrti_slice_vshard(UINT64_MAX, (1ull << 33) + 5, 1000), 212);
 }
 
 /* docs/wire-format.md, computed by a program of its own. */

@@ -22,16 +22,28 @@ static psrti_jobkey_t example_key(void)
     return key;
 }
 
+static psrti_acceptor_t example_acceptor(void)
+{
+    psrti_acceptor_t acceptor = { .task = SERVER };
+    for (int i = 0; i < PSRTI_CHALLENGE_BYTES; i++)
+        acceptor.challenge[i] = (uint8_t)(0xc0 + i);
+    return acceptor;
+}
+
 static psrti_hello_t example_hello(const psrti_jobkey_t *key)
 {
-    psrti_hello_t hello;
-    psrti_hello_make(key, WORKER, 2, 7, 0x1122334455667788ull, &hello);
+    psrti_acceptor_t acceptor = example_acceptor();
+    psrti_hello_t hello = {
+        .task = WORKER, .channel = 2, .incarnation = 7, .challenge = 0x1122334455667788ull
+    };
+    psrti_hello_sign(key, &acceptor, &hello);
     return hello;
 }
 
 Test(session, hello_is_as_documented)
 {
     psrti_jobkey_t key = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = example_hello(&key), back;
     uint8_t bytes[PSRTI_HELLO_BYTES], page[PSRTI_HELLO_BYTES + 1];
     char text[128];
@@ -44,7 +56,7 @@ Test(session, hello_is_as_documented)
     cr_assert_eq(back.channel, 2);
     cr_assert_eq(back.incarnation, 7);
     cr_assert_eq(back.challenge, 0x1122334455667788ull);
-    cr_assert_eq(psrti_hello_check(&back, &key, 2, text, sizeof text), PSRT_OK);
+    cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, text, sizeof text), PSRT_OK);
 }
 
 Test(session, hello_is_decoded_strictly)
@@ -69,6 +81,7 @@ Test(session, hello_is_decoded_strictly)
 Test(session, every_byte_of_a_hello_counts)
 {
     psrti_jobkey_t key = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = example_hello(&key), back;
     uint8_t bytes[PSRTI_HELLO_BYTES];
     char text[128];
@@ -77,70 +90,114 @@ Test(session, every_byte_of_a_hello_counts)
         psrti_hello_encode(&hello, bytes);
         bytes[i] ^= 0x04;
         if (psrti_hello_decode(bytes, sizeof bytes, &back) != PSRT_OK) continue;
-        cr_assert_eq(psrti_hello_check(&back, &key, 2, text, sizeof text), PSRT_ERR_REFUSED,
+        cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED,
                      "byte %zu", i);
     }
+}
+
+/* A HELLO opens the connection that it was made for and no other. */
+Test(session, a_hello_holds_for_one_challenge_and_one_task)
+{
+    psrti_jobkey_t key = example_key();
+    psrti_hello_t hello = example_hello(&key);
+    char text[128];
+
+    for (size_t bit = 0; bit < 8 * PSRTI_CHALLENGE_BYTES; bit++) {
+        psrti_acceptor_t other = example_acceptor();
+        other.challenge[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, text, sizeof text),
+                     PSRT_ERR_REFUSED, "bit %zu", bit);
+    }
+    psrti_acceptor_t other = example_acceptor();
+    other.task = SERVER + 1;
+    cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, text, sizeof text), PSRT_ERR_REFUSED);
+}
+
+/* What a server says is no HELLO, should somebody send it back. */
+Test(session, a_welcome_is_no_hello)
+{
+    psrti_jobkey_t key = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
+    psrti_hello_t hello = example_hello(&key);
+    char text[128];
+
+    psrti_welcome_token(&key, &acceptor, &hello, 0, hello.token);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 2, text, sizeof text),
+                 PSRT_ERR_REFUSED);
 }
 
 Test(session, refusals_say_why)
 {
     psrti_jobkey_t key = example_key(), other = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = example_hello(&key);
     char text[128];
 
     other.secret[5] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, 2, text, sizeof text), PSRT_ERR_REFUSED);
-    cr_assert_str_eq(text, "wrong job key");
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_str_eq(text, "wrong job key, or a repeated HELLO");
     other = example_key();
     other.nonce[0] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, 2, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "this address belongs to another job");
-    cr_assert_eq(psrti_hello_check(&hello, &key, 3, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 3, text, sizeof text), PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "channel 2 was asked for, this is channel 3");
 }
 
 Test(session, welcome_proves_the_peer)
 {
     psrti_jobkey_t key = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = example_hello(&key);
     psrt_hdr_t hdr = { .session = 5 };
     uint8_t page[PSRTI_WELCOME_BYTES + 1];
     char text[PSRTI_WELCOME_TEXT_MAX + 1];
 
     cr_assert_eq(page_block("welcome", page, sizeof page), PSRTI_WELCOME_BYTES);
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, page, 16, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, page, 16, text, sizeof text),
                  PSRT_OK);
-    /* another task, no session, another length, another byte */
-    cr_assert_eq(psrti_welcome_check(&key, SERVER + 1, &hello, &hdr, page, 16, text, sizeof text),
+    /* another task, another challenge, session, length or byte */
+    psrti_acceptor_t other = acceptor;
+    other.task = SERVER + 1;
+    cr_assert_eq(psrti_welcome_check(&key, &other, &hello, &hdr, page, 16, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
     cr_assert(strstr(text, "server:1"), "%s", text);
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, page, 15, text, sizeof text),
+    other = acceptor;
+    other.challenge[9] ^= 1;
+    cr_assert_eq(psrti_welcome_check(&key, &other, &hello, &hdr, page, 16, text, sizeof text),
+                 PSRT_ERR_PROTOCOL);
+    hdr.session = 6;
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, page, 16, text, sizeof text),
+                 PSRT_ERR_PROTOCOL);
+    hdr.session = 5;
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, page, 15, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
     page[3] ^= 1;
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, page, 16, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, page, 16, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
     page[3] ^= 1;
     hdr.session = 0;
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, page, 16, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, page, 16, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
 }
 
 Test(session, welcome_refuses_with_a_text)
 {
     psrti_jobkey_t key = example_key();
+    psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = example_hello(&key);
     psrt_hdr_t hdr = { .status = (uint8_t)-PSRT_ERR_STALE };
     char text[PSRTI_WELCOME_TEXT_MAX + 1], many[300];
 
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, "too\nlate", 8, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, "too\nlate", 8, text, sizeof text),
                  PSRT_ERR_STALE);
     cr_assert_str_eq(text, "too?late");
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, NULL, 0, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, NULL, 0, text, sizeof text),
                  PSRT_ERR_STALE);
     memset(many, 'x', sizeof many);
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, many, 256, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, many, 256, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
     hdr.status = 200; /* no status has this number */
-    cr_assert_eq(psrti_welcome_check(&key, SERVER, &hello, &hdr, "x", 1, text, sizeof text),
+    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, "x", 1, text, sizeof text),
                  PSRT_ERR_PROTOCOL);
 }

@@ -126,12 +126,7 @@ Test(spec, shapes)
 
 Test(spec, dtypes)
 {
-    static const psrt_dtype_t later[] = { PSRT_F16, PSRT_BF16, PSRT_I32, PSRT_I64 };
-    psrt_dense_params_t p = params();
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
-        p.dtype = later[i];
-        refuses(&p, PSRT_ERR_UNSUPPORTED, "dtype", psrt_dtype_name(later[i]));
-    }
+    psrt_dense_params_t p = params(); /* the types there are: test_table_types.c */
     p.dtype = (psrt_dtype_t)99;
     refuses(&p, PSRT_ERR_INVALID, "dtype", "99");
 }

@@ -36,6 +36,24 @@ static void sync_step(const char *reduce, float expect)
 Test(shard, sync_sum) { sync_step("sum", 19.0f); }
 Test(shard, sync_average) { sync_step("average", 13.0f); }
 
+/* adagrad: the sum of squares starts at 16, 16 + 3 * 3 has the root 5. ftrl: only the first of its
+ * two states starts at 16; z = 3 - (5 - 4) * 10 = -7, and 7 / 5 is the value. */
+Test(shard, optimizer_states_start_where_the_optimizer_says)
+{
+    fx_t *fx = fx_open(1);
+    fx_table(fx, 1, 4, "adagrad:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10",
+             0);
+    fx_table(fx, 2, 4, "ftrl:lr=1,initial_accumulator_value=16", NULL, NULL, "constant:value=10",
+             0);
+    fx_push(fx, 0, 1, 0, 3, 0);
+    fx_push(fx, 0, 2, 0, 3, 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        cr_assert_float_eq(fx_value(fx, 1, i), 9.4f, 1e-6);
+        cr_assert_float_eq(fx_value(fx, 2, i), 1.4f, 1e-6);
+    }
+    fx_close(fx);
+}
+
 Test(shard, a_late_push_is_discarded_and_told)
 {
     fx_t *fx = fx_open(1);

@@ -330,6 +330,71 @@ Test(client, late_jumps_to_the_open_step)
     fx_close(fx);
 }
 
+/* A step of a slice may be closed by others while another slice of the table still waits for this worker:
+ * its owners learn that it never ends the steps between. */
+Test(client, late_with_backup_workers_tells_every_owner_where_it_goes_on)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 2 * FX_SLICE, "sync:backup=1", 3);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 2u);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_LATE, 9);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 2u, "it must not pass the push that is under way");
+    fx_ack(fx, 1, PSRT_OK, 0, 3);
+    fx_ended(fx, &op, PSRT_OK);
+    cr_assert_eq(op.result.late, 1);
+    fx_progress(fx);
+    cr_assert_eq(fx_count(fx, PSRTI_T_CLOCK, 2), 2u);
+    cr_assert_neq(fx->sent[2].owner, fx->sent[3].owner);
+    for (size_t i = 2; i < 4; i++) {
+        cr_assert_eq(fx->sent[i].hdr.step, 9u);
+        cr_assert_eq(fx->sent[i].hdr.flags, PSRTI_F_LATE);
+    }
+    cr_assert_eq(psrti_client_outstanding(fx->client), 2u, "a lost one is repeated");
+    fx_ack(fx, 2, PSRT_OK, 0, 0);
+    fx_ack(fx, 3, PSRT_OK, 0, 0);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+    fx_submit(fx, &op, 1, PUSH, 0, FX_SLICE);
+    cr_assert_eq(fx->sent[4].hdr.step, 9u);
+    fx_close(fx);
+}
+
+/* Two of them wait for one push. */
+Test(client, every_skip_is_told)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t a, b;
+    fx_table(fx, 1, 3 * FX_SLICE, "sync:backup=1", 0);
+    fx_submit(fx, &a, 1, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 3u);
+    fx_ack(fx, 0, PSRT_OK, PSRTI_F_LATE, 5);
+    cr_assert_eq(fx->sent[1].hdr.offset, 2 * FX_SLICE); /* one owner after the other */
+    fx_ack(fx, 1, PSRT_OK, PSRTI_F_LATE, 7);
+    fx_progress(fx);
+    cr_assert_eq(fx->sends, 3u);
+    fx_ack(fx, 2, PSRT_OK, 0, 1);
+    fx_ended(fx, &a, PSRT_OK);
+    fx_progress(fx);
+    unsigned fives = 0, sevens = 0;
+    for (size_t i = 3; i < fx->sends; i++) {
+        cr_assert_eq(fx->sent[i].hdr.type, PSRTI_T_CLOCK);
+        fives += fx->sent[i].hdr.step == 5;
+        sevens += fx->sent[i].hdr.step == 7;
+    }
+    cr_assert(fives == 2 && sevens == 2, "%u and %u", fives, sevens);
+    for (size_t i = 3; i < 7; i++) fx_ack(fx, i, PSRT_OK, 0, 0);
+    fx_submit(fx, &b, 1, PUSH, 2 * FX_SLICE, FX_SLICE); /* the pushes of before count no more */
+    fx_ack(fx, 7, PSRT_OK, PSRTI_F_LATE, 9);
+    fx_ended(fx, &b, PSRT_OK);
+    fx_progress(fx);
+    unsigned nines = 0;
+    for (size_t i = 8; i < fx->sends; i++) nines += fx->sent[i].hdr.step == 9;
+    cr_assert_eq(nines, 2u);
+    fx_close(fx);
+}
+
 /* ---- many tables, failures --------------------------------------------------------------------- */
 
 Test(client, many_tables_in_one_op)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public lists of include/psrt/ext/kernels_v1.h. */
+#include <psrt/ext/kernels_v1.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "kernels/kernels.h"
+#include "kernels/optimizer.h"
+
+/* Name; bytes of an element of dst, a, b; the call. */
+#define KERNELS(X)                                                                                 \
+    X(copy, 1, 1, 0, k->copy(dst, a, n))                                                           \
+    X(add_f32, 4, 4, 4, k->f32.add(dst, a, b, n))                                                  \
+    X(add_f64, 8, 8, 8, k->f64.add(dst, a, b, n))                                                  \
+    X(add_i32, 4, 4, 4, k->add_i32(dst, a, b, n))                                                  \
+    X(add_i64, 8, 8, 8, k->add_i64(dst, a, b, n))                                                  \
+    X(add_f16_to_f32, 4, 4, 2, k->f16.add_to_f32(dst, a, b, n))                                    \
+    X(add_bf16_to_f32, 4, 4, 2, k->bf16.add_to_f32(dst, a, b, n))                                  \
+    X(divide_f32, 4, 4, 0, k->f32.divide(dst, a, 3, n))                                            \
+    X(divide_f64, 8, 8, 0, k->f64.divide(dst, a, 3, n))                                            \
+    X(f32_from_f16, 4, 2, 0, k->f16.to_f32(dst, a, n))                                             \
+    X(f16_from_f32, 2, 4, 0, k->f16.from_f32(dst, a, n))                                           \
+    X(f32_from_bf16, 4, 2, 0, k->bf16.to_f32(dst, a, n))                                           \
+    X(bf16_from_f32, 2, 4, 0, k->bf16.from_f32(dst, a, n))
+
+#define DEFINE_RUN(name, dst_bytes, a_bytes, b_bytes, call)                                        \
+    static void run_##name(const psrti_kernels_t *k, void *dst, const void *a, const void *b,      \
+                           uint64_t n)                                                             \
+    {                                                                                              \
+        (void)b;                                                                                   \
+        call;                                                                                      \
+    }
+KERNELS(DEFINE_RUN)
+
+#define ROW(name, dst_bytes, a_bytes, b_bytes, call)                                               \
+    { #name, dst_bytes, a_bytes, b_bytes, run_##name },
+static const struct kernel {
+    const char *name;
+    uint32_t dst_bytes, a_bytes, b_bytes;
+    void (*run)(const psrti_kernels_t *k, void *dst, const void *a, const void *b, uint64_t n);
+} kernels[] = { KERNELS(ROW) };
+
+/* The variant of entry `index`, and its kernel; NULL past the end. */
+static const psrti_kernels_t *find(size_t index, const struct kernel **kernel_p)
+{
+    const psrti_kernels_t *const *all = psrti_kernels_all();
+    size_t variants = 1; /* the scalar one is always there */
+    while (all[variants])
+        variants++;
+    if (index / variants >= PSRTI_COUNT(kernels)) {
+        psrti_fail(PSRT_ERR_NOT_FOUND, "no kernel with this index");
+        return NULL;
+    }
+    *kernel_p = &kernels[index / variants];
+    return all[index % variants];
+}
+
+psrt_status_t psrt_kernel_query(size_t index, psrt_kernel_info_t *info)
+{
+    if (!info || info->size != sizeof *info)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_kernel_query: `size` of the struct is not set");
+    const struct kernel *kernel;
+    const psrti_kernels_t *variant = find(index, &kernel);
+    if (!variant) return PSRT_ERR_NOT_FOUND;
+    *info = (psrt_kernel_info_t){
+        .size = sizeof *info,
+        .name = kernel->name,
+        .variant = variant->name,
+        .available = variant->supported(),
+        .dst_bytes = kernel->dst_bytes,
+        .a_bytes = kernel->a_bytes,
+        .b_bytes = kernel->b_bytes,
+    };
+    return PSRT_OK;
+}
+
+psrt_status_t psrt_kernel_run(size_t index, void *dst, const void *a, const void *b, uint64_t n)
+{
+    const struct kernel *kernel;
+    const psrti_kernels_t *variant = find(index, &kernel);
+    if (!variant) return PSRT_ERR_NOT_FOUND;
+    if (!variant->supported())
+        return psrti_fail(PSRT_ERR_INVALID, "kernels variant %s: this processor lacks it",
+                          variant->name);
+    kernel->run(variant, dst, a, b, n);
+    return PSRT_OK;
+}
+
+psrt_status_t psrt_optimizer_query(size_t index, const psrt_optimizer_ops_t **ops_p)
+{
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++)
+        if (index-- == 0) {
+            *ops_p = *ops;
+            return PSRT_OK;
+        }
+    return psrti_fail(PSRT_ERR_NOT_FOUND, "no optimizer with this index");
+}
