@@ -47,7 +47,9 @@ static void accident_stop(sim_t *sim, void *obj, uint64_t arg)
     char name[32];
     int node = living(sim, 0, sim->nservers + sim->nworkers);
     (void)obj, (void)arg;
-    if (node == SIM_NOBODY || sim->node[node].stopped_until + 200 * MS > sim->now) return;
+    if (node == SIM_NOBODY) return;
+    uint64_t before = sim->node[node].stopped_until;
+    if (before && before + 200 * MS > sim->now) return;
     sim->node[node].stopped_until = sim->now + sim_random(sim, 200 * MS);
     sim->counts.stops++;
     sim_trace(sim, "%s is stopped", sim_node_name(sim, node, name));
