@@ -294,7 +294,8 @@ psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr_p);
 
 typedef struct psrt_result {
     psrt_status_t status;
-    int late;         /**< a sync push came after its step was closed and was discarded           */
+    int late;         /**< a sync push came, on one slice at least, after its step was closed, and
+                           was discarded there                                              */
     uint64_t step;    /**< step that the push belonged to                                         */
     uint64_t version; /**< lowest version of the values that were returned                        */
 } psrt_result_t;
