@@ -96,7 +96,7 @@ typedef struct psrt_context_params {
  * worker:1 joined at node7", "server:0 was restarted at node3"; first of all, on joining, how many there
  * are. psrt_context_members has the details. */
 #define PSRT_EVENT_MEMBERS 1
-#define PSRT_EVENT_LOST 2    /* the context is lost, every op ends with an error */
+#define PSRT_EVENT_LOST 2 /* the context is lost, every op ends with an error */
 
 /**
  * Joins the job described by the environment (PSRT_COORDINATOR, PSRT_ROLE=worker, PSRT_RANK, ...,
