@@ -99,7 +99,7 @@ typedef struct psrt_context_params {
  * worker:1 joined at node7", "server:0 was restarted at node3"; first of all, on joining, how many there
  * are. psrt_context_members has the details. */
 #define PSRT_EVENT_MEMBERS 1
-#define PSRT_EVENT_LOST 2    /* the context is lost, every op ends with an error */
+#define PSRT_EVENT_LOST 2 /* the context is lost, every op ends with an error */
 
 /**
  * Joins the job described by the environment (PSRT_COORDINATOR, PSRT_ROLE=worker, PSRT_RANK, ...,
@@ -301,7 +301,8 @@ psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr_p);
 
 typedef struct psrt_result {
     psrt_status_t status;
-    int late;         /**< a sync push came after its step was closed and was discarded           */
+    int late;         /**< a sync push came, on one slice at least, after its step was closed, and
+                           was discarded there                                              */
     uint64_t step;    /**< step that the push belonged to                                         */
     uint64_t version; /**< lowest version of the values that were returned                        */
 } psrt_result_t;

@@ -160,7 +160,8 @@ psrt_status_t psrti_owner_from_wire(const Psrt__Owner *in, psrti_view_owner_t *o
     owner->incarnation = in->incarnation;
     owner->alive = in->alive;
     if (!copy_text(owner->host, sizeof owner->host, in->host))
-        return psrti_fail(PSRT_ERR_PROTOCOL, "server:%u: the name of its host is too long", in->server);
+        return psrti_fail(PSRT_ERR_PROTOCOL, "server:%u: the name of its host is too long",
+                          in->server);
     owner->naddrs = (uint32_t)in->n_addr;
     for (size_t i = 0; i < in->n_addr; i++)
         if (!copy_text(owner->addr[i], PSRT_ADDR_MAX, in->addr[i]))

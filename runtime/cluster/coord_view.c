@@ -25,7 +25,7 @@ psrt_status_t psrti_coord_form(psrti_coord_t *c)
     return PSRT_OK;
 }
 
-_Static_assert(sizeof ((place_t *)NULL)->host == PSRTI_VIEW_HOST, "hosts are copied into views");
+_Static_assert(sizeof((place_t *)NULL)->host == PSRTI_VIEW_HOST, "hosts are copied into views");
 
 static psrti_view_t *build(const psrti_coord_t *c)
 {

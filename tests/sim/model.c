@@ -260,7 +260,8 @@ static void close_step(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *c
 
 typedef struct guess {
     sim_unit_t *unit[64];
-    unsigned group[64], need[64]; /* bits of the mask; a unit is in when all that it needs are set */
+    /* Bits of the mask; a unit is in when all that it needs are set. */
+    unsigned group[64], need[64];
     size_t n;
     unsigned nbits, optional;
 } guess_t;
@@ -281,10 +282,7 @@ static int is_possible(const sim_table_t *t, const sim_unit_t *u)
     return !u->late && (u->life >= t->from_life[u->rank] || u->step < t->from[u->rank]);
 }
 
-static unsigned new_bit(guess_t *g)
-{
-    return g->nbits < MAX_OPTIONAL ? 1u << g->nbits++ : 0;
-}
+static unsigned new_bit(guess_t *g) { return g->nbits < MAX_OPTIONAL ? 1u << g->nbits++ : 0; }
 
 /* What one life of a worker pushed is in together. */
 static unsigned group_of(guess_t *g, const sim_unit_t *u)
@@ -320,7 +318,8 @@ static size_t pick(const guess_t *g, unsigned mask, sim_unit_t **out)
 /* Another set of contributions makes the same values. */
 static void set_unsure(guess_t *g)
 {
-    for (size_t i = 0; i < g->n; i++) g->unit[i]->unsure = 1;
+    for (size_t i = 0; i < g->n; i++)
+        g->unit[i]->unsure = 1;
 }
 
 /* Finds contributions that lead from version v to `seen` at version `last`; keeps what they make. */

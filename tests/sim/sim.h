@@ -115,7 +115,8 @@ struct sim_unit {
     sim_unit_t *next;   /* of the slice, in the order of submission */
     const sim_op_t *op; /* NULL: its worker was killed before it ended */
     int rank, ok, late, applied;
-    int maybe, unsure; /* accepted, and yet it may have come late; the values do not say if it is in */
+    int maybe;  /* accepted, and yet it may have come late */
+    int unsure; /* the values do not say if it is in       */
     uint32_t life;
     uint64_t step, version; /* version: the first that contains it */
     uint64_t first, count;  /* in the slice */

@@ -46,9 +46,10 @@ Test(view, changes_are_told)
     expect(old, now, "worker:0 left, worker:1 was restarted at w1, worker:2 joined");
     now->owners[2].alive = now->owners[3].alive = 0;
     now->owners[0].incarnation = now->owners[1].incarnation = 40;
-    expect(old, now,
-           "worker:0 left, worker:1 was restarted at w1, worker:2 joined, server:0 was restarted at "
-           "s0, server:1 died");
+    expect(
+        old, now,
+        "worker:0 left, worker:1 was restarted at w1, worker:2 joined, server:0 was restarted at "
+        "s0, server:1 died");
     expect(now, now, "");
     psrti_view_unref(old);
     psrti_view_unref(now);

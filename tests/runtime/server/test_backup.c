@@ -226,8 +226,9 @@ static psrt_status_t make(const char *consistency, int deterministic, psrti_tabl
 
 Test(backup, specification)
 {
-    static const char *const bad[] = { "sync:1",        "sync:backup=-1",  "sync:backup=x",
-                                       "sync:backup=1,x=2", "async:backup=1", "ssp:backup=1",
+    static const char *const bad[] = { "sync:1",         "sync:backup=-1",
+                                       "sync:backup=x",  "sync:backup=1,x=2",
+                                       "async:backup=1", "ssp:backup=1",
                                        "sync:backups=1", "sync:backup=1000001" };
     psrti_table_spec_t a, b;
     char why[512];
