@@ -22,10 +22,7 @@ static inline void psrti_spin_init(psrti_spin_t *s, uint64_t max_ns, unsigned co
 }
 
 /* A new wait: time since the last one is no gap. */
-static inline void psrti_spin_begin(psrti_spin_t *s)
-{
-    s->start = 0;
-}
+static inline void psrti_spin_begin(psrti_spin_t *s) { s->start = 0; }
 
 /* Something arrived. */
 static inline void psrti_spin_hit(psrti_spin_t *s)

@@ -41,7 +41,8 @@ static int parse_names(const char *flag, const char *list, const char *const *na
         if (i == count) {
             char all[128] = "";
             for (i = 0; i < count; i++)
-                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", names[i]);
+                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "",
+                         names[i]);
             return bench_fail("--%s: \"%s\" is not one of %s", flag, word, all);
         }
         mask |= 1u << i;

@@ -22,8 +22,12 @@ static void *serve_coordinator(void *arg)
 
 static psrt_status_t start_coordinator(psrt_context_t *ctx)
 {
-    psrti_coordinator_params_t cp = { .config = ctx->config, .key = &ctx->key, .workers = 1,
-                                      .servers = 1, .transports = "inproc", .listen_fd = -1 };
+    psrti_coordinator_params_t cp = { .config = ctx->config,
+                                      .key = &ctx->key,
+                                      .workers = 1,
+                                      .servers = 1,
+                                      .transports = "inproc",
+                                      .listen_fd = -1 };
     psrt_status_t rc = psrti_coordinator_open(&cp, &ctx->coordinator);
     if (rc) return rc;
     sigset_t all, old;
@@ -56,7 +60,10 @@ static psrt_status_t start_embedded(psrt_context_t *ctx)
     if (!rc) rc = make_job_dir(ctx);
     if (!rc) rc = start_coordinator(ctx);
     if (rc) return rc;
-    psrti_server_start_t sp = { .config = ctx->config, .key = &ctx->key, .rank = 0, .workers = 1,
+    psrti_server_start_t sp = { .config = ctx->config,
+                                .key = &ctx->key,
+                                .rank = 0,
+                                .workers = 1,
                                 .servers = 1,
                                 .coordinator = psrti_coordinator_addr(ctx->coordinator) };
     return psrti_server_start(&sp, &ctx->server);
@@ -82,11 +89,15 @@ static psrt_status_t start(psrt_context_t *ctx)
     rc = embedded ? start_embedded(ctx) : psrti_api_key(ctx->config, &ctx->key);
     if (rc) return rc;
     ctx->rank = place.rank, ctx->workers = place.workers, ctx->servers = place.servers;
-    psrti_worker_start_t wp = { .config = ctx->config, .key = &ctx->key, .rank = place.rank,
-                                .workers = place.workers, .servers = place.servers,
+    psrti_worker_start_t wp = { .config = ctx->config,
+                                .key = &ctx->key,
+                                .rank = place.rank,
+                                .workers = place.workers,
+                                .servers = place.servers,
                                 .coordinator = embedded ? psrti_coordinator_addr(ctx->coordinator)
                                                         : place.coordinator,
-                                .on_event = ctx->on_event, .arg = ctx->arg };
+                                .on_event = ctx->on_event,
+                                .arg = ctx->arg };
     return psrti_worker_start(&wp, &ctx->worker);
 }
 
@@ -119,7 +130,8 @@ void psrt_context_destroy(psrt_context_t *ctx)
     psrti_worker_stop(ctx->worker);
     stop_embedded(ctx);
     psrti_list_t *n;
-    while ((n = psrti_list_pop(&ctx->tables))) free(PSRTI_LIST_ENTRY(n, psrt_table_t, node));
+    while ((n = psrti_list_pop(&ctx->tables)))
+        free(PSRTI_LIST_ENTRY(n, psrt_table_t, node));
     psrti_jobkey_wipe(&ctx->key);
     psrti_config_destroy(ctx->config);
     pthread_mutex_destroy(&ctx->lock);
@@ -204,8 +216,11 @@ static psrt_status_t run_server(const psrti_config_t *config, const volatile int
     psrt_status_t rc = psrti_api_place(config, "server", &place);
     if (!rc) rc = psrti_api_key(config, &key);
     if (rc) return rc;
-    psrti_server_start_t sp = { .config = config, .key = &key, .rank = place.rank,
-                                .workers = place.workers, .servers = place.servers,
+    psrti_server_start_t sp = { .config = config,
+                                .key = &key,
+                                .rank = place.rank,
+                                .workers = place.workers,
+                                .servers = place.servers,
                                 .coordinator = place.coordinator };
     psrti_server_t *server = NULL;
     rc = psrti_server_start(&sp, &server);
@@ -238,13 +253,17 @@ static psrt_status_t run_coordinator(const psrti_config_t *config, const volatil
     const char *dir = psrti_config_text(config, PSRTI_CONF_JOB_DIR);
     char state[4096] = "";
     if (*dir) snprintf(state, sizeof state, "%s/coordinator.state", dir);
-    const char *addr = strncmp(place.coordinator, "tcp://", 6) == 0 ? place.coordinator + 6
-                                                                      : place.coordinator;
+    const char *addr =
+        strncmp(place.coordinator, "tcp://", 6) == 0 ? place.coordinator + 6 : place.coordinator;
     char bind[PSRT_ADDR_MAX];
     rc = psrti_bind_address("PSRT_COORDINATOR", addr, NULL, bind, sizeof bind);
     psrti_coordinator_params_t cp = {
-        .config = config, .key = &key, .workers = place.workers, .servers = place.servers,
-        .transports = "zmq", .bind_address = bind,
+        .config = config,
+        .key = &key,
+        .workers = place.workers,
+        .servers = place.servers,
+        .transports = "zmq",
+        .bind_address = bind,
         .listen_fd = (int)psrti_config_int(config, PSRTI_CONF_LISTEN_FD),
         .state_file = *state ? state : NULL,
     };

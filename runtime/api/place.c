@@ -25,9 +25,12 @@ psrt_status_t psrti_api_config(const char *const *settings, psrti_config_t **con
     psrti_config_t *config;
     psrt_status_t rc = psrti_config_create(&config);
     if (rc) return rc;
-    for (; !rc && settings && *settings; settings++) rc = apply_setting(config, *settings);
-    if (rc) psrti_config_destroy(config);
-    else *config_p = config;
+    for (; !rc && settings && *settings; settings++)
+        rc = apply_setting(config, *settings);
+    if (rc)
+        psrti_config_destroy(config);
+    else
+        *config_p = config;
     return rc;
 }
 
@@ -40,10 +43,13 @@ static psrt_status_t alone(const psrti_config_t *config, const char *role, psrti
         if (!psrti_config_is_default(config, ids[i]))
             return psrti_fail(PSRT_ERR_INVALID,
                               "%s is set, but PSRT_COORDINATOR is not: set both, or neither to run "
-                              "alone", psrti_config_entry(ids[i])->name);
+                              "alone",
+                              psrti_config_entry(ids[i])->name);
     if (strcmp(role, "worker") != 0)
-        return psrti_fail(PSRT_ERR_INVALID, "PSRT_COORDINATOR is not set: a %s needs it "
-                          "(tcp://host:port)", role);
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "PSRT_COORDINATOR is not set: a %s needs it "
+                          "(tcp://host:port)",
+                          role);
     *place = (psrti_place_t){ .rank = 0, .workers = 1, .servers = 1, .coordinator = "" };
     return PSRT_OK;
 }
@@ -78,8 +84,9 @@ psrt_status_t psrti_api_place(const psrti_config_t *config, const char *role, ps
     place->workers = (uint32_t)psrti_config_int(config, PSRTI_CONF_WORKERS);
     place->servers = (uint32_t)psrti_config_int(config, PSRTI_CONF_SERVERS);
     place->coordinator = coordinator;
-    uint32_t size = strcmp(role, "worker") == 0 ? place->workers
-                    : strcmp(role, "server") == 0 ? place->servers : UINT32_MAX;
+    uint32_t size = strcmp(role, "worker") == 0   ? place->workers
+                    : strcmp(role, "server") == 0 ? place->servers
+                                                  : UINT32_MAX;
     if (place->rank >= size)
         return psrti_fail(PSRT_ERR_INVALID, "PSRT_RANK is %u, but the job has %u %ss (0 to %u)",
                           place->rank, size, role, size ? size - 1 : 0);

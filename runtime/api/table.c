@@ -9,10 +9,7 @@
 
 /* ---- declaring --------------------------------------------------------------------------------- */
 
-static int is_rank0(const psrti_table_spec_t *spec)
-{
-    return strcmp(spec->init, "rank0") == 0;
-}
+static int is_rank0(const psrti_table_spec_t *spec) { return strcmp(spec->init, "rank0") == 0; }
 
 static psrt_status_t check_init_data(const psrt_context_t *ctx, const psrti_table_spec_t *spec,
                                      const psrt_dense_params_t *params)
@@ -30,7 +27,9 @@ static psrt_status_t send_init(psrt_context_t *ctx, size_t count, psrt_table_t *
     psrt_status_t rc = PSRT_OK;
     for (size_t i = 0; !rc && ctx->rank == 0 && i < count; i++) {
         if (!is_rank0(&tables[i]->spec)) continue;
-        psrti_transfer_t x = { .table = tables[i]->ctable, .grad = params[i].init_data, .init = 1,
+        psrti_transfer_t x = { .table = tables[i]->ctable,
+                               .grad = params[i].init_data,
+                               .init = 1,
                                .count = tables[i]->spec.elements };
         psrt_op_t *op;
         rc = psrti_worker_submit(ctx->worker, &x, 1, NULL, NULL, &op);
@@ -61,8 +60,12 @@ static psrt_status_t declare(psrt_context_t *ctx, size_t count, const psrti_tabl
 psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const char *const *names,
                                      const psrt_dense_params_t *params, psrt_table_t **tables_p)
 {
-    const char *null = !ctx ? "ctx" : !count ? NULL : !names ? "names" : !params ? "params"
-                       : !tables_p ? "table_p" : NULL;
+    const char *null = !ctx        ? "ctx"
+                       : !count    ? NULL
+                       : !names    ? "names"
+                       : !params   ? "params"
+                       : !tables_p ? "table_p"
+                                   : NULL;
     if (null) return psrti_fail(PSRT_ERR_INVALID, "psrt_dense_create: %s is NULL", null);
     if (count == 0) return PSRT_OK;
     if (ctx->servers == 0)
@@ -72,7 +75,8 @@ psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const ch
     psrti_table_spec_t *specs = calloc(count, sizeof *specs);
     psrt_table_t **tables = calloc(count, sizeof(void *));
     psrt_status_t rc = PSRT_OK;
-    if (!specs || !tables) rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for %zu tables", count);
+    if (!specs || !tables)
+        rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for %zu tables", count);
     for (size_t i = 0; !rc && i < count; i++) {
         rc = psrti_table_spec_make(names[i], &params[i], &specs[i]);
         if (!rc) rc = check_init_data(ctx, &specs[i], &params[i]);
@@ -80,8 +84,10 @@ psrt_status_t psrt_dense_create_many(psrt_context_t *ctx, size_t count, const ch
     if (!rc) rc = declare(ctx, count, specs, params, tables);
     pthread_mutex_lock(&ctx->lock);
     for (size_t i = 0; tables && i < count; i++) {
-        if (rc) free(tables[i]);
-        else psrti_list_push(&ctx->tables, &tables[i]->node);
+        if (rc)
+            free(tables[i]);
+        else
+            psrti_list_push(&ctx->tables, &tables[i]->node);
     }
     pthread_mutex_unlock(&ctx->lock);
     if (!rc) memcpy(tables_p, tables, count * sizeof(void *));
@@ -129,7 +135,8 @@ static psrt_status_t check_range(const psrt_request_t *r, const psrti_table_spec
                           s->name, r->offset);
     if (r->offset >= s->elements || count > s->elements - r->offset)
         return psrti_fail(PSRT_ERR_INVALID,
-                          "table %s: elements %" PRIu64 " to %" PRIu64 " are not within its %" PRIu64,
+                          "table %s: elements %" PRIu64 " to %" PRIu64
+                          " are not within its %" PRIu64,
                           s->name, r->offset, r->offset + count, s->elements);
     *count_p = count;
     return PSRT_OK;
@@ -156,9 +163,14 @@ static psrt_status_t check_request(const psrt_context_t *ctx, const psrt_request
     if (rc) return rc;
     if (overlaps(r, count * psrt_dtype_size(s->value_dtype)))
         return psrti_fail(PSRT_ERR_INVALID, "table %s: grad and value overlap", s->name);
-    *out = (psrti_transfer_t){ .table = r->table->ctable, .grad = r->grad, .value = r->value,
-                               .offset = r->offset, .count = count, .step = r->step,
-                               .priority = r->priority, .more = r->more };
+    *out = (psrti_transfer_t){ .table = r->table->ctable,
+                               .grad = r->grad,
+                               .value = r->value,
+                               .offset = r->offset,
+                               .count = count,
+                               .step = r->step,
+                               .priority = r->priority,
+                               .more = r->more };
     return PSRT_OK;
 }
 
@@ -173,9 +185,9 @@ static psrt_status_t submit(psrt_context_t *ctx, const psrt_request_t *requests,
     psrt_op_t *op;
     if (!op_p && psrti_worker_may_wait(ctx->worker, "a request without op_p"))
         return PSRT_ERR_INVALID;
-    psrt_status_t rc = psrti_worker_submit(ctx->worker, transfers, count,
-                                           params ? params->callback : NULL,
-                                           params ? params->arg : NULL, &op);
+    psrt_status_t rc =
+        psrti_worker_submit(ctx->worker, transfers, count, params ? params->callback : NULL,
+                            params ? params->arg : NULL, &op);
     if (rc) return rc;
     if (!op_p) return psrti_worker_wait(op, PSRT_FOREVER);
     *op_p = op;
@@ -187,7 +199,9 @@ psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, s
 {
     if (!ctx || !requests || count == 0)
         return psrti_fail(PSRT_ERR_INVALID, "psrt_submit: %s",
-                          !ctx ? "ctx is NULL" : count ? "requests is NULL" : "count is 0");
+                          !ctx    ? "ctx is NULL"
+                          : count ? "requests is NULL"
+                                  : "count is 0");
     if (params && params->size != sizeof *params)
         return psrti_fail(PSRT_ERR_INVALID,
                           "psrt_submit: params must start as PSRT_SUBMIT_PARAMS_INIT");

@@ -404,8 +404,10 @@ uint64_t psrti_coord_tick(psrti_coord_t *c, uint64_t now)
         place_t *p = psrti_place_at(c, i);
         if (psrti_place_live(p) && c->run - p->seen > c->p.lease_ns) expire(c, p);
     }
-    if (!c->formed && !c->ending && c->now >= c->start_deadline) start_timed_out(c);
-    else if (!c->formed && !c->ending && c->now >= c->next_word) tell_missing(c);
+    if (!c->formed && !c->ending && c->now >= c->start_deadline)
+        start_timed_out(c);
+    else if (!c->formed && !c->ending && c->now >= c->next_word)
+        tell_missing(c);
     leave(c);
     if (c->ended) return UINT64_MAX;
     if (c->ending)

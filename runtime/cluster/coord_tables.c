@@ -65,7 +65,8 @@ static int has_part(const psrti_coord_t *c, const table_t *t, const place_t *ser
 
     for (uint64_t i = 0; i < slices && i < c->p.vshards; i++) {
         uint16_t owner = c->owner_of_vshard[psrti_slice_vshard(hash, i, c->p.vshards)];
-        if (owner >= server->first_owner && owner < server->first_owner + server->nthreads) return 1;
+        if (owner >= server->first_owner && owner < server->first_owner + server->nthreads)
+            return 1;
     }
     return 0;
 }

@@ -17,7 +17,8 @@
 #define HOST_MAX 256
 
 /* "host", "host:port", "[v6]", "[v6]:port", "v6" (more than one colon) into host and ":port" or "". */
-static psrt_status_t split(const char *what, const char *text, char host[HOST_MAX], const char **port_p)
+static psrt_status_t split(const char *what, const char *text, char host[HOST_MAX],
+                           const char **port_p)
 {
     const char *end = text + strlen(text), *colon = strchr(text, ':');
     if (*text == '[') {
@@ -38,9 +39,9 @@ static psrt_status_t split(const char *what, const char *text, char host[HOST_MA
     if (**port_p && psrti_parse_i64(*port_p + 1, 0, 65535, &port) != PSRT_OK) goto err_malformed;
     return PSRT_OK;
 err_malformed:
-    return psrti_fail(PSRT_ERR_INVALID,
-                      "%s \"%s\": write host, host:port, or [ipv6]:port with a port from 0 to 65535",
-                      what, text);
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "%s \"%s\": write host, host:port, or [ipv6]:port with a port from 0 to 65535", what, text);
 }
 
 static psrt_status_t format(const struct sockaddr *sa, const char *port, char *out, size_t size)
@@ -83,7 +84,8 @@ static psrt_status_t nothing_found(const char *what, const struct ifaddrs *all, 
         if (is_usable(i) && !strstr(list, i->ifa_name))
             psrti_append(list, sizeof list, &pos, "%s%s", pos ? ", " : "", i->ifa_name);
     return psrti_fail(PSRT_ERR_INVALID,
-                      "%s \"%s\" is no address, interface or known host (%s); interfaces: %s", what, host, gai_strerror(err), list);
+                      "%s \"%s\" is no address, interface or known host (%s); interfaces: %s", what,
+                      host, gai_strerror(err), list);
 }
 
 static psrt_status_t resolve(const char *what, const char *wanted, char *out, size_t size)

@@ -63,7 +63,8 @@ static const char *const codec_names[PSRTI_CODECS] = { "none", "f16", "bf16" };
 static psrt_status_t set_codec(const char *text, psrti_table_spec_t *spec)
 {
     size_t i = 0;
-    while (text && i < PSRTI_CODECS && strcmp(text, codec_names[i]) != 0) i++;
+    while (text && i < PSRTI_CODECS && strcmp(text, codec_names[i]) != 0)
+        i++;
     if (i == PSRTI_CODECS)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: codec \"%s\" is not none, f16 or bf16",
                           spec->name, text);
@@ -89,10 +90,11 @@ static psrt_status_t check_integer_init(const psrti_init_t *init, const char *te
                 psrti_init_is_rank0(init);
     psrti_init_fill(init, PSRT_F64, &first, 0, 1);
     if (fixed && first == floor(first) && first >= low && first <= high) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_INVALID,
-                      "table %s: init \"%s\": %s starts as zeros, rank0, or constant:value= with an "
-                      "integer from %.0f to %.0f",
-                      spec->name, text, psrt_dtype_name(spec->value_dtype), low, high);
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "table %s: init \"%s\": %s starts as zeros, rank0, or constant:value= with an "
+        "integer from %.0f to %.0f",
+        spec->name, text, psrt_dtype_name(spec->value_dtype), low, high);
 }
 
 static psrt_status_t set_init(const char *init, psrti_table_spec_t *spec)
@@ -117,11 +119,13 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
     psrt_status_t rc = psrti_spec_parse("consistency", text ? text : "sync", &s);
     if (rc) return name_table(rc, spec);
     size_t i = 0;
-    while (i < PSRTI_COUNT(names) && strcmp(s.name, names[i]) != 0) i++;
+    while (i < PSRTI_COUNT(names) && strcmp(s.name, names[i]) != 0)
+        i++;
     if (i == PSRTI_COUNT(names)) {
         const char *near = psrti_nearest(s.name, names, PSRTI_COUNT(names));
-        return psrti_fail(PSRT_ERR_INVALID, "table %s: consistency %s is not sync, async or ssp:s%s%s",
-                          spec->name, s.name, near ? "; did you mean " : "", near ? near : "");
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: consistency %s is not sync, async or ssp:s%s%s", spec->name,
+                          s.name, near ? "; did you mean " : "", near ? near : "");
     }
     spec->consistency = (psrti_consistency_t)i;
     spec->staleness = spec->backup = 0;
@@ -133,9 +137,11 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
         *(spec->consistency == PSRTI_SYNC ? &spec->backup : &spec->staleness) = (uint32_t)n;
         return PSRT_OK;
     }
-    return psrti_fail(PSRT_ERR_INVALID,
-                      "table %s: consistency \"%s\": write sync, sync:backup=b, async, or ssp:s, with "
-                      "b and s from 0 to %d", spec->name, text, MAX_WAIT);
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "table %s: consistency \"%s\": write sync, sync:backup=b, async, or ssp:s, with "
+        "b and s from 0 to %d",
+        spec->name, text, MAX_WAIT);
 }
 
 static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
@@ -156,7 +162,8 @@ static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t
     if (spec->deterministic && spec->backup)
         return psrti_fail(PSRT_ERR_INVALID,
                           "table %s: deterministic does not go with backup workers: which of them "
-                          "are in a sum depends on their speed", spec->name);
+                          "are in a sum depends on their speed",
+                          spec->name);
     return PSRT_OK;
 }
 
@@ -177,8 +184,8 @@ psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t 
     if (!name || !*name || strlen(name) > PSRTI_NAME_MAX)
         return psrti_fail(PSRT_ERR_INVALID, "a table's name has 1 to %d bytes", PSRTI_NAME_MAX);
     if (!params || params->size != sizeof *params)
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "table %s: params must start as PSRT_DENSE_PARAMS_INIT", name);
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: params must start as PSRT_DENSE_PARAMS_INIT",
+                          name);
     psrti_table_spec_t s = { .ndim = 0 };
     strcpy(s.name, name);
     psrt_status_t rc = set_dtype(params, &s);
@@ -205,9 +212,12 @@ static void shape_text(const psrti_table_spec_t *s, char *buf, size_t size)
 
 static void consistency_text(const psrti_table_spec_t *s, char *buf, size_t size)
 {
-    if (s->consistency == PSRTI_SSP) snprintf(buf, size, "ssp:%u", s->staleness);
-    else if (s->backup) snprintf(buf, size, "sync:backup=%u", s->backup);
-    else snprintf(buf, size, "%s", s->consistency == PSRTI_SYNC ? "sync" : "async");
+    if (s->consistency == PSRTI_SSP)
+        snprintf(buf, size, "ssp:%u", s->staleness);
+    else if (s->backup)
+        snprintf(buf, size, "sync:backup=%u", s->backup);
+    else
+        snprintf(buf, size, "%s", s->consistency == PSRTI_SYNC ? "sync" : "async");
 }
 
 psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *a_who,

@@ -61,8 +61,10 @@ static void tx_done(psrt_tx_t *tx, psrt_status_t status)
 static psrti_stx_t *tx_new(psrti_shard_t *s, psrti_block_t *block)
 {
     psrti_stx_t *stx = s->free_tx;
-    if (stx) s->free_tx = stx->next;
-    else stx = calloc(1, sizeof *stx);
+    if (stx)
+        s->free_tx = stx->next;
+    else
+        stx = calloc(1, sizeof *stx);
     if (!stx) return NULL;
     stx->tx.done = tx_done;
     stx->shard = s;
@@ -120,9 +122,15 @@ void psrti_shard_link_writable(psrti_shard_t *s, psrti_peer_t *peer)
 void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
                      psrt_status_t status, uint16_t flags, uint64_t version)
 {
-    psrt_hdr_t hdr = { .type = PSRTI_T_ACK, .flags = flags, .term = req->term, .seq = req->seq,
-                       .step = version, .table = req->table, .vshard = req->vshard,
-                       .offset = req->offset, .priority = req->priority,
+    psrt_hdr_t hdr = { .type = PSRTI_T_ACK,
+                       .flags = flags,
+                       .term = req->term,
+                       .seq = req->seq,
+                       .step = version,
+                       .table = req->table,
+                       .vshard = req->vshard,
+                       .offset = req->offset,
+                       .priority = req->priority,
                        .status = (uint8_t)-status };
     reply(s, peer, &hdr, NULL);
 }
@@ -130,8 +138,13 @@ void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req
 void psrti_reply_moved(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req)
 {
     const psrti_view_vshard_t *v = &s->view->vshards[req->vshard];
-    psrt_hdr_t hdr = { .type = PSRTI_T_MOVED, .term = v->term, .seq = req->seq, .step = v->owner,
-                       .table = req->table, .vshard = req->vshard, .offset = req->offset,
+    psrt_hdr_t hdr = { .type = PSRTI_T_MOVED,
+                       .term = v->term,
+                       .seq = req->seq,
+                       .step = v->owner,
+                       .table = req->table,
+                       .vshard = req->vshard,
+                       .offset = req->offset,
                        .priority = req->priority };
     s->counts.moved++;
     reply(s, peer, &hdr, NULL);
@@ -140,11 +153,16 @@ void psrti_reply_moved(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *r
 void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, uint64_t tag,
                        uint64_t offset, uint64_t length, uint16_t flags, uint8_t priority)
 {
-    psrt_hdr_t hdr = { .type = PSRTI_T_VALUE, .flags = flags, .seq = tag,
+    psrt_hdr_t hdr = { .type = PSRTI_T_VALUE,
+                       .flags = flags,
+                       .seq = tag,
                        .dtype = (uint8_t)slice->table->spec.value_dtype,
                        .codec = (uint8_t)slice->table->spec.codec,
-                       .table = slice->table->id, .vshard = slice->vshard, .offset = offset,
-                       .length = length, .priority = priority };
+                       .table = slice->table->id,
+                       .vshard = slice->vshard,
+                       .offset = offset,
+                       .length = length,
+                       .priority = priority };
     reply(s, peer, &hdr, slice);
 }
 
@@ -154,9 +172,12 @@ void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t
     for (psrti_list_t *n = s->peers.next; n != &s->peers; n = n->next) {
         psrti_peer_t *peer = PSRTI_LIST_ENTRY(n, psrti_peer_t, node);
         if (peer == except || !psrti_bit_get(ended, peer->rank)) continue;
-        psrt_hdr_t hdr = { .type = PSRTI_T_ACK, .flags = PSRTI_F_APPLIED,
-                           .term = s->view->vshards[slice->vshard].term, .step = slice->version,
-                           .table = slice->table->id, .vshard = slice->vshard,
+        psrt_hdr_t hdr = { .type = PSRTI_T_ACK,
+                           .flags = PSRTI_F_APPLIED,
+                           .term = s->view->vshards[slice->vshard].term,
+                           .step = slice->version,
+                           .table = slice->table->id,
+                           .vshard = slice->vshard,
                            .offset = slice->first };
         reply(s, peer, &hdr, NULL);
     }
@@ -168,12 +189,9 @@ static int is_due(const psrti_shard_t *s, const psrti_slice_t *slice, uint64_t w
 {
     if (!slice->ready) return 0;
     switch (slice->table->spec.consistency) {
-    case PSRTI_SYNC:
-        return slice->version >= want;
-    case PSRTI_SSP:
-        return psrti_min_clock(s, slice->table) >= want;
-    default:
-        return 1;
+    case PSRTI_SYNC: return slice->version >= want;
+    case PSRTI_SSP: return psrti_min_clock(s, slice->table) >= want;
+    default: return 1;
     }
 }
 
@@ -197,8 +215,7 @@ void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
                         const psrt_hdr_t *req, uint64_t want, uint16_t flags)
 {
     if (is_due(s, slice, want)) {
-        psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, flags,
-                          req->priority);
+        psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, flags, req->priority);
         return;
     }
     /* Captured, but not applied yet: the worker's step may go on. */

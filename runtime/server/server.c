@@ -26,11 +26,11 @@ typedef struct job {
     uint64_t number;    /* PREPARE: of the view */
     size_t count;
     uint32_t *table;
-    uint64_t *step;                /* VIEW: from; PREPARE: open */
-    psrti_member_table_t *tables;  /* HOLD */
-    psrti_table_spec_t *specs;     /* HOLD */
+    uint64_t *step;                 /* VIEW: from; PREPARE: open */
+    psrti_member_table_t *tables;   /* HOLD */
+    psrti_table_spec_t *specs;      /* HOLD */
     char (*texts)[PSRTI_ERROR_MAX]; /* HOLD */
-    pthread_mutex_t lock;          /* of what threads write: tables, step */
+    pthread_mutex_t lock;           /* of what threads write: tables, step */
 } job_t;
 
 typedef struct entry {
@@ -97,7 +97,8 @@ static void job_post(psrti_server_t *s, job_t *j)
         sthread_t *t = &s->threads[i];
         entry_t *e = calloc(1, sizeof *e);
         if (!e) { /* nothing sensible is left to do without 16 bytes */
-            psrti_error("server:%u: out of memory, a command of the coordinator is lost", s->p.rank);
+            psrti_error("server:%u: out of memory, a command of the coordinator is lost",
+                        s->p.rank);
             if (atomic_fetch_sub(&j->left, 1) == 1) job_free(j);
             continue;
         }
@@ -224,10 +225,7 @@ static void *shard_alloc(void *arg, uint64_t bytes)
     return psrti_net_alloc(((sthread_t *)arg)->net, bytes, &p) == PSRT_OK ? p : NULL;
 }
 
-static void shard_free(void *arg, void *ptr)
-{
-    psrti_net_free(((sthread_t *)arg)->net, ptr);
-}
+static void shard_free(void *arg, void *ptr) { psrti_net_free(((sthread_t *)arg)->net, ptr); }
 
 static void do_view(sthread_t *t, const job_t *j)
 {
@@ -238,16 +236,16 @@ static void do_view(sthread_t *t, const job_t *j)
         if (psrti_shard_create(i, t->server->kernels, &env, &t->shard) != PSRT_OK)
             psrti_error("server:%u: %s", t->server->p.rank, psrt_last_error());
     }
-    if (t->shard)
-        psrti_shard_view(t->shard, j->view, j->worker, j->count, j->table, j->step);
+    if (t->shard) psrti_shard_view(t->shard, j->view, j->worker, j->count, j->table, j->step);
 }
 
 static void do_hold(sthread_t *t, job_t *j)
 {
     for (size_t i = 0; i < j->count; i++) {
-        psrt_status_t rc = t->shard ? psrti_shard_hold(t->shard, j->tables[i].id, &j->specs[i])
-                                    : psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view",
-                                                 j->specs[i].name);
+        psrt_status_t rc = t->shard
+                               ? psrti_shard_hold(t->shard, j->tables[i].id, &j->specs[i])
+                               : psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view",
+                                            j->specs[i].name);
         if (!rc) continue;
         pthread_mutex_lock(&j->lock);
         j->tables[i].status = rc;
@@ -278,12 +276,8 @@ static void report(void *arg, uint32_t table, uint64_t open_step)
 static void do_job(sthread_t *t, job_t *j)
 {
     switch (j->kind) {
-    case JOB_VIEW:
-        do_view(t, j);
-        break;
-    case JOB_HOLD:
-        do_hold(t, j);
-        break;
+    case JOB_VIEW: do_view(t, j); break;
+    case JOB_HOLD: do_hold(t, j); break;
     case JOB_PREPARE:
         pthread_mutex_lock(&j->lock);
         if (t->shard) psrti_shard_prepare(t->shard, report, j);
@@ -382,8 +376,10 @@ static void *thread_main(void *arg)
             psrti_net_sleep(t->net, 10 * PSRTI_NS_PER_MS);
             continue;
         }
-        if (psrti_net_progress(t->net)) psrti_spin_hit(&t->spin);
-        else if (!psrti_spin_again(&t->spin)) psrti_net_sleep(t->net, 100 * PSRTI_NS_PER_MS);
+        if (psrti_net_progress(t->net))
+            psrti_spin_hit(&t->spin);
+        else if (!psrti_spin_again(&t->spin))
+            psrti_net_sleep(t->net, 100 * PSRTI_NS_PER_MS);
     }
     return NULL;
 }
@@ -396,10 +392,18 @@ static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index
     pthread_mutex_init(&t->lock, NULL);
     psrti_spin_init(&t->spin, psrti_config_u64(s->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));
-    psrti_net_params_t np = { .config = s->p.config, .key = s->p.key,
-                              .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank), .incarnation = 1,
-                              .transports = s->p.transports, .listen = 1, .listen_fd = -1,
-                              .bind_address = bind, .channel = index, .arg = t, .on_link = on_link, .on_msg = on_msg,
+    psrti_net_params_t np = { .config = s->p.config,
+                              .key = s->p.key,
+                              .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank),
+                              .incarnation = 1,
+                              .transports = s->p.transports,
+                              .listen = 1,
+                              .listen_fd = -1,
+                              .bind_address = bind,
+                              .channel = index,
+                              .arg = t,
+                              .on_link = on_link,
+                              .on_msg = on_msg,
                               .admit = admit };
     return psrti_net_open(&np, &t->net);
 }
@@ -425,12 +429,19 @@ static psrt_status_t join_job(psrti_server_t *s)
         own[i].thread = i;
         own[i].naddrs = psrti_net_addrs(s->threads[i].net, own[i].addr, PSRTI_ADDRS_PER_OWNER);
     }
-    psrti_member_params_t mp = { .config = s->p.config, .key = s->p.key,
+    psrti_member_params_t mp = { .config = s->p.config,
+                                 .key = s->p.key,
                                  .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank),
-                                 .workers = s->p.workers, .servers = s->p.servers,
-                                 .coordinator = s->p.coordinator, .nthreads = s->nthreads,
-                                 .threads = own, .arg = s, .on_joined = on_joined,
-                                 .on_view = on_view, .on_hold = on_hold, .on_prepare = on_prepare,
+                                 .workers = s->p.workers,
+                                 .servers = s->p.servers,
+                                 .coordinator = s->p.coordinator,
+                                 .nthreads = s->nthreads,
+                                 .threads = own,
+                                 .arg = s,
+                                 .on_joined = on_joined,
+                                 .on_view = on_view,
+                                 .on_hold = on_hold,
+                                 .on_prepare = on_prepare,
                                  .on_end = on_end };
     psrti_member_t *m;
     pthread_mutex_lock(&s->lock);
@@ -453,8 +464,8 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
     pthread_cond_init(&s->changed, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&s->lock, NULL);
-    psrt_status_t rc = psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU),
-                                            &s->kernels);
+    psrt_status_t rc =
+        psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU), &s->kernels);
     if (!rc && !(s->threads = calloc(s->nthreads, sizeof *s->threads)))
         rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
     char bind[PSRT_ADDR_MAX];
@@ -462,8 +473,10 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
         rc = psrti_bind_address("PSRT_BIND_ADDRESS",
                                 psrti_config_text(params->config, PSRTI_CONF_BIND_ADDRESS),
                                 params->coordinator, bind, sizeof bind);
-    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_open(s, &s->threads[i], i, bind);
-    for (uint32_t i = 0; !rc && i < s->nthreads; i++) rc = thread_start(&s->threads[i]);
+    for (uint32_t i = 0; !rc && i < s->nthreads; i++)
+        rc = thread_open(s, &s->threads[i], i, bind);
+    for (uint32_t i = 0; !rc && i < s->nthreads; i++)
+        rc = thread_start(&s->threads[i]);
     if (!rc) rc = join_job(s);
     if (rc) {
         psrti_server_stop(s);
@@ -521,7 +534,8 @@ void psrti_server_stop(psrti_server_t *s)
         if (t->started) pthread_join(t->thread, NULL);
     }
     psrti_member_stop(m);
-    for (uint32_t i = 0; s->threads && i < s->nthreads; i++) thread_close(&s->threads[i]);
+    for (uint32_t i = 0; s->threads && i < s->nthreads; i++)
+        thread_close(&s->threads[i]);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s->threads);

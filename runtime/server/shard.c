@@ -32,8 +32,10 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
 static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
 {
     if (!slice) return;
-    for (int i = 0; i < 2; i++) psrti_step_free(&slice->step[i], s->nworkers);
-    for (int i = 0; i < PSRT_OPTIMIZER_MAX_STATES; i++) free(slice->state[i]);
+    for (int i = 0; i < 2; i++)
+        psrti_step_free(&slice->step[i], s->nworkers);
+    for (int i = 0; i < PSRT_OPTIMIZER_MAX_STATES; i++)
+        free(slice->state[i]);
     if (slice->cur) psrti_block_drop(s, slice->cur);
     free(slice->master);
     free(slice->bits);
@@ -42,7 +44,8 @@ static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
 
 static void table_free(psrti_shard_t *s, psrti_stable_t *t)
 {
-    for (uint64_t i = 0; t->slice && i < t->nslices; i++) slice_free(s, t->slice[i]);
+    for (uint64_t i = 0; t->slice && i < t->nslices; i++)
+        slice_free(s, t->slice[i]);
     while (t->free_blocks) {
         psrti_block_t *b = t->free_blocks;
         t->free_blocks = b->next;
@@ -64,8 +67,10 @@ void psrti_shard_destroy(psrti_shard_t *s)
     void *v;
     while (!psrti_list_empty(&s->peers))
         psrti_shard_link_lost(s, PSRTI_LIST_ENTRY(s->peers.next, psrti_peer_t, node));
-    while ((v = psrti_map_next(&s->tables, &pos, NULL))) table_free(s, v);
-    for (pos = 0; (v = psrti_map_next(&s->windows, &pos, NULL));) free(v);
+    while ((v = psrti_map_next(&s->tables, &pos, NULL)))
+        table_free(s, v);
+    for (pos = 0; (v = psrti_map_next(&s->windows, &pos, NULL));)
+        free(v);
     psrti_map_clear(&s->tables);
     psrti_map_clear(&s->windows);
     while (s->free_tx) {
@@ -150,7 +155,8 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
 
 psrt_status_t psrti_shard_hold(psrti_shard_t *s, uint32_t id, const psrti_table_spec_t *spec)
 {
-    if (!s->view) return psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view", spec->name);
+    if (!s->view)
+        return psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view", spec->name);
     if (psrti_map_get(&s->tables, id)) return PSRT_OK; /* told again */
     psrt_status_t rc = psrti_table_spec_check(spec);
     if (rc) return rc;
@@ -192,7 +198,8 @@ static void join_worker(psrti_shard_t *s, uint32_t joiner, size_t count, const u
     for (size_t i = 0; i < count; i++) {
         psrti_stable_t *t = psrti_map_get(&s->tables, table[i]);
         if (!t) continue;
-        t->from_step[joiner] = PSRTI_MAX(t->from_step[joiner], from_step[i]); /* told again: as is */
+        t->from_step[joiner] =
+            PSRTI_MAX(t->from_step[joiner], from_step[i]); /* told again: as is */
         t->clock[joiner] = PSRTI_MAX(t->clock[joiner], from_step[i]);
         if (t->spec.deterministic)
             psrti_info("table %s: worker:%u joins at step %llu, sums differ from then on",
@@ -231,8 +238,10 @@ static uint64_t begun_steps(const psrti_shard_t *s, const psrti_stable_t *t)
         if (!slice) continue;
         uint64_t v = slice->version;
         const psrti_step_t *open = &slice->step[v % 2], *ahead = &slice->step[(v + 1) % 2];
-        if (ahead->contributors || ahead->ended) begun = PSRTI_MAX(begun, v + 2);
-        else if (v || open->contributors || open->ended) begun = PSRTI_MAX(begun, v + 1);
+        if (ahead->contributors || ahead->ended)
+            begun = PSRTI_MAX(begun, v + 2);
+        else if (v || open->contributors || open->ended)
+            begun = PSRTI_MAX(begun, v + 1);
     }
     return begun;
 }
@@ -253,8 +262,7 @@ void psrti_shard_prepare(psrti_shard_t *s,
 
 /* ---- sessions ---------------------------------------------------------------------------------- */
 
-psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task,
-                                  uint64_t incarnation)
+psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task, uint64_t incarnation)
 {
     psrti_peer_t *peer = calloc(1, sizeof *peer);
     if (!peer) return NULL;
@@ -274,7 +282,8 @@ void psrti_shard_link_lost(psrti_shard_t *s, psrti_peer_t *peer)
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &peer->waits)
     psrti_wait_free(PSRTI_LIST_ENTRY(n, psrti_wait_t, peer_node));
     psrti_list_t *n;
-    while ((n = psrti_list_pop(&peer->owed))) free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
+    while ((n = psrti_list_pop(&peer->owed)))
+        free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
     psrti_list_remove(&peer->node);
     free(peer);
 }
@@ -351,10 +360,7 @@ psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
 
 /* ---- introspection ----------------------------------------------------------------------------- */
 
-void psrti_shard_counts(const psrti_shard_t *s, psrti_shard_counts_t *out)
-{
-    *out = s->counts;
-}
+void psrti_shard_counts(const psrti_shard_t *s, psrti_shard_counts_t *out) { *out = s->counts; }
 
 psrt_status_t psrti_shard_peek(const psrti_shard_t *s, uint32_t table, uint64_t index,
                                const void **values_p, uint64_t *version_p)

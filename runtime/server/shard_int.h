@@ -34,15 +34,15 @@ typedef struct psrti_slice {
     struct psrti_stable *table;
     uint64_t index, first, len;
     uint16_t vshard;
-    uint8_t ready; /* values are set (rank0 tables: after INIT) */
+    uint8_t ready;      /* values are set (rank0 tables: after INIT) */
     psrti_block_t *cur; /* what pulls read                                                   */
     void *master;       /* the values in acc_dtype, if they are sent in another; NULL: in cur */
-    uint64_t version; /* sync: closed steps; else: applied messages */
-    uint64_t updates; /* applies of the optimizer                   */
+    uint64_t version;   /* sync: closed steps; else: applied messages */
+    uint64_t updates;   /* applies of the optimizer                   */
     void *state[PSRT_OPTIMIZER_MAX_STATES];
-    psrti_step_t step[2];  /* step s at s % 2, for version <= s <= version + 1                     */
-    uint64_t *bits;        /* sync: 4 bitmaps of workers: contributed[0], [1], ended[0], [1]       */
-    psrti_list_t waiters;  /* psrti_wait_t */
+    psrti_step_t step[2]; /* step s at s % 2, for version <= s <= version + 1                     */
+    uint64_t *bits;       /* sync: 4 bitmaps of workers: contributed[0], [1], ended[0], [1]       */
+    psrti_list_t waiters; /* psrti_wait_t */
 } psrti_slice_t;
 
 /* Table as this owner holds it. */
@@ -54,13 +54,13 @@ typedef struct psrti_stable {
     size_t acc_bytes, value_bytes, grad_bytes; /* an element of acc_dtype, and of those two */
     psrti_optimizer_t opt;
     psrti_init_t *init;
-    uint64_t nslices; /* of the whole table          */
-    psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
+    uint64_t nslices;           /* of the whole table          */
+    psrti_slice_t **slice;      /* by slice index; NULL: elsewhere */
     psrti_block_t *free_blocks; /* of a full slice's size     */
-    uint64_t *from_step; /* by worker: first step that it counts for */
-    uint64_t *skipped;   /* by worker: it came late and ends no more steps below */
-    uint64_t *clock;     /* by worker: steps ended (ssp)             */
-    uint64_t hold_from;  /* prepare: close no step from here on      */
+    uint64_t *from_step;        /* by worker: first step that it counts for */
+    uint64_t *skipped;          /* by worker: it came late and ends no more steps below */
+    uint64_t *clock;            /* by worker: steps ended (ssp)             */
+    uint64_t hold_from;         /* prepare: close no step from here on      */
 } psrti_stable_t;
 
 /* A parked pull. */

@@ -20,10 +20,14 @@ static const void *combine(psrti_shard_t *s, const psrti_stable_t *t, const void
 {
     psrt_dtype_t dtype = t->spec.acc_dtype;
     const void *g = s->scratch;
-    if (acc && last) psrti_arith_add(s->k, dtype, t->wire_grad, s->scratch, acc, last, n);
-    else if (acc) g = acc;
-    else if (t->wire_grad == dtype) g = last;
-    else psrti_arith_widen(s->k, dtype, t->wire_grad, s->scratch, last, n);
+    if (acc && last)
+        psrti_arith_add(s->k, dtype, t->wire_grad, s->scratch, acc, last, n);
+    else if (acc)
+        g = acc;
+    else if (t->wire_grad == dtype)
+        g = last;
+    else
+        psrti_arith_widen(s->k, dtype, t->wire_grad, s->scratch, last, n);
     if (divisor > 1) {
         psrti_arith_divide(s->k, dtype, s->scratch, g, divisor, n);
         g = s->scratch;
@@ -40,11 +44,14 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
     uint64_t off = at * t->acc_bytes;
     blk->value_in = (const char *)(slice->master ? slice->master : in->data) + off;
     blk->value_out = (char *)(slice->master ? slice->master : out->data) + off;
-    for (int j = 0; j < t->opt.num_states; j++) blk->state[j] = (char *)slice->state[j] + off;
+    for (int j = 0; j < t->opt.num_states; j++)
+        blk->state[j] = (char *)slice->state[j] + off;
     if (!t->opt.ops)
         psrti_arith_add(s->k, dtype, dtype, blk->value_out, blk->value_in, blk->grad, blk->n);
-    else if (dtype == PSRT_F64) t->opt.ops->apply_f64(blk);
-    else t->opt.ops->apply_f32(blk);
+    else if (dtype == PSRT_F64)
+        t->opt.ops->apply_f64(blk);
+    else
+        t->opt.ops->apply_f32(blk);
     if (slice->master)
         psrti_arith_round(s->k, dtype, t->wire_value, (char *)out->data + at * t->value_bytes,
                           blk->value_out, blk->n);
@@ -82,7 +89,8 @@ void psrti_step_free(psrti_step_t *step, uint32_t nworkers)
 {
     free(step->acc);
     if (step->staged)
-        for (uint32_t r = 0; r < nworkers; r++) free(step->staged[r]);
+        for (uint32_t r = 0; r < nworkers; r++)
+            free(step->staged[r]);
     free(step->staged);
     memset(step, 0, sizeof *step);
 }
@@ -230,8 +238,7 @@ void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_
 }
 
 /* In deterministic mode: may this contribution be folded as the last one, after all others? */
-static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
-                            uint32_t rank)
+static int is_last_in_order(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, uint32_t rank)
 {
     if (!slice->table->spec.deterministic) return 1;
     const psrti_step_t *st = &slice->step[n % 2];
@@ -333,7 +340,8 @@ static void answer_late(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
     if (req->flags & PSRTI_F_PULL)
         psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, PSRTI_F_LATE,
                           req->priority);
-    else psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_LATE, slice->version);
+    else
+        psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_LATE, slice->version);
 }
 
 static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
@@ -426,14 +434,12 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
         return PSRT_RX_DONE;
     }
     switch (psrti_window_check(w, req->seq, req->seq - req->seq_floor)) {
-    case PSRTI_WINDOW_BAD:
-        return PSRT_RX_BAD;
+    case PSRTI_WINDOW_BAD: return PSRT_RX_BAD;
     case PSRTI_WINDOW_DUPLICATE:
         s->counts.duplicates++;
         answer_push(s, peer, slice, req);
         return PSRT_RX_DONE;
-    default:
-        break;
+    default: break;
     }
     return slice->table->spec.consistency == PSRTI_SYNC ? push_sync(s, peer, slice, req, w, g)
                                                         : push_now(s, peer, slice, req, w, g);

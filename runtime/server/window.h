@@ -13,8 +13,8 @@
 #define PSRTI_WINDOW 256
 
 typedef struct psrti_window {
-    uint64_t incarnation; /* of the client                                 */
-    uint64_t floor;       /* lowest number that the client may still send  */
+    uint64_t incarnation;             /* of the client                                 */
+    uint64_t floor;                   /* lowest number that the client may still send  */
     uint64_t bits[PSRTI_WINDOW / 64]; /* number n at bit n % 256, for floor <= n < floor + 256 */
 } psrti_window_t;
 

@@ -40,16 +40,20 @@ static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
     const psrti_view_owner_t *o = &c->view->owners[p->owner];
     snprintf(text, sizeof text, "table %s: server:%u answered: %s", p->table->spec.name, o->server,
              psrt_status_text(status));
-    if (status == PSRT_ERR_SHARD_LOST) psrti_client_table_fail(c, p->table->id, status, text);
-    else if (p->op) psrti_op_fail(c, p->op, status, text);
-    else psrti_part_end(c, p, status);
+    if (status == PSRT_ERR_SHARD_LOST)
+        psrti_client_table_fail(c, p->table->id, status, text);
+    else if (p->op)
+        psrti_op_fail(c, p->op, status, text);
+    else
+        psrti_part_end(c, p, status);
 }
 
 static psrt_rx_t on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
 {
     psrt_status_t status = (psrt_status_t) - (int)hdr->status;
     if (p->type == PSRTI_T_PULL && !status) return PSRT_RX_BAD; /* its answer is a value */
-    if (p->state != PSRTI_PART_SENT) return PSRT_RX_DONE; /* a repeat is on its way, its answer counts */
+    if (p->state != PSRTI_PART_SENT)
+        return PSRT_RX_DONE; /* a repeat is on its way, its answer counts */
     if (status == PSRT_ERR_AGAIN) {
         psrti_part_delay(c, p);
         return PSRT_RX_DONE;
@@ -59,8 +63,10 @@ static psrt_rx_t on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hd
         return PSRT_RX_DONE;
     }
     if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
-    if (p->flags & PSRTI_F_PULL) psrti_part_captured(c, p); /* the value follows */
-    else psrti_part_end(c, p, PSRT_OK);
+    if (p->flags & PSRTI_F_PULL)
+        psrti_part_captured(c, p); /* the value follows */
+    else
+        psrti_part_end(c, p, PSRT_OK);
     return PSRT_RX_DONE;
 }
 
@@ -78,8 +84,10 @@ static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, ps
         return PSRT_RX_BAD;
     /* Withdrawn by the server: it is being fenced; the link's loss makes us ask again. */
     if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
-    if (p->table->spec.codec == PSRTI_CODEC_NONE) c->k->copy(p->value, data, msg->len);
-    else psrti_half_of(c, p->table->spec.codec)->to_f32(p->value, data, p->count);
+    if (p->table->spec.codec == PSRTI_CODEC_NONE)
+        c->k->copy(p->value, data, msg->len);
+    else
+        psrti_half_of(c, p->table->spec.codec)->to_f32(p->value, data, p->count);
     if (c->env.verify(c->env.arg, owner, msg) != PSRT_OK) return PSRT_RX_DONE;
     if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
     if (p->op && hdr->step < p->op->result.version) p->op->result.version = hdr->step;
@@ -104,8 +112,10 @@ psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
     if (p && (p->owner != owner || p->table->id != hdr->table || p->state == PSRTI_PART_ENDED))
         p = NULL;
     psrt_rx_t rx = PSRT_RX_DONE;
-    if (p && hdr->type == PSRTI_T_VALUE) rx = on_value(c, owner, p, msg);
-    else if (p) rx = on_ack(c, p, hdr);
+    if (p && hdr->type == PSRTI_T_VALUE)
+        rx = on_value(c, owner, p, msg);
+    else if (p)
+        rx = on_ack(c, p, hdr);
     learn_version(c, hdr);
     return rx;
 }

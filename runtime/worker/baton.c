@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "runtime/worker/worker_int.h"
 
-#define KEEPER_AFTER_NS 200000u              /* no caller moved anything for so long     */
-#define KEEPER_CALM_NS 2000000u              /* between looks after a burst of operations */
+#define KEEPER_AFTER_NS 200000u                /* no caller moved anything for so long     */
+#define KEEPER_CALM_NS 2000000u                /* between looks after a burst of operations */
 #define KEEPER_IDLE_NS (100 * PSRTI_NS_PER_MS) /* housekeeping when nothing is in flight */
 
 /* ---- notes ------------------------------------------------------------------------------------- */
@@ -26,23 +26,21 @@ void psrti_note_post(psrti_worker_t *w, psrti_note_t *note)
 static void fail_as_told(psrti_worker_t *w, const psrti_note_t *note)
 {
     const char *text = note->text ? note->text : psrt_status_text(note->status);
-    if (note->table) psrti_client_table_fail(w->client, note->table, note->status, text);
-    else psrti_client_fail(w->client, note->status, text);
+    if (note->table)
+        psrti_client_table_fail(w->client, note->table, note->status, text);
+    else
+        psrti_client_fail(w->client, note->status, text);
 }
 
 static void do_note(psrti_worker_t *w, psrti_note_t *note)
 {
     switch (note->kind) {
-    case PSRTI_NOTE_SUBMIT:
-        psrti_op_start(w, note->op);
-        return; /* part of the op */
+    case PSRTI_NOTE_SUBMIT: psrti_op_start(w, note->op); return; /* part of the op */
     case PSRTI_NOTE_VIEW:
         psrti_links_view(w, note->view);
         psrti_view_unref(note->view);
         break;
-    case PSRTI_NOTE_FAIL:
-        fail_as_told(w, note);
-        break;
+    case PSRTI_NOTE_FAIL: fail_as_told(w, note); break;
     }
     free(note->text);
     free(note);
@@ -104,7 +102,8 @@ void psrti_baton_take(psrti_worker_t *w)
         w->nested++;
     } else {
         atomic_fetch_add(&w->takers, 1);
-        while (w->busy) psrti_worker_sleep(w, UINT64_MAX);
+        while (w->busy)
+            psrti_worker_sleep(w, UINT64_MAX);
         atomic_fetch_sub(&w->takers, 1);
         hold(w);
     }
@@ -171,7 +170,9 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
 /* Sleeps until it may have something to do. w->lock is held. */
 static void keeper_rest(psrti_worker_t *w, uint64_t quiet)
 {
-    uint64_t ns = w->live_ops ? KEEPER_AFTER_NS : quiet < KEEPER_IDLE_NS ? KEEPER_CALM_NS : KEEPER_IDLE_NS;
+    uint64_t ns = w->live_ops              ? KEEPER_AFTER_NS
+                  : quiet < KEEPER_IDLE_NS ? KEEPER_CALM_NS
+                                           : KEEPER_IDLE_NS;
     uint64_t until = psrti_now_ns() + ns;
     struct timespec ts = { (time_t)(until / PSRTI_NS_PER_S), (long)(until % PSRTI_NS_PER_S) };
     w->keeper_idle = ns == KEEPER_IDLE_NS;
@@ -198,8 +199,10 @@ void *psrti_keeper_main(void *arg)
         int in_flight = w->live_ops != 0;
         pthread_mutex_unlock(&w->lock);
         looked = now;
-        if (in_flight) psrti_baton_run(w, NULL, now + KEEPER_IDLE_NS, 1);
-        else psrti_baton_move(w);
+        if (in_flight)
+            psrti_baton_run(w, NULL, now + KEEPER_IDLE_NS, 1);
+        else
+            psrti_baton_move(w);
         psrti_baton_give(w);
         pthread_mutex_lock(&w->lock);
     }

@@ -38,14 +38,17 @@ static void part_destroy(psrti_part_t *p)
 static void free_parts(psrti_list_t *list)
 {
     psrti_list_t *n;
-    while ((n = psrti_list_pop(list))) part_destroy(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+    while ((n = psrti_list_pop(list)))
+        part_destroy(PSRTI_LIST_ENTRY(n, psrti_part_t, node));
 }
 
 static void table_free(psrti_ctable_t *t)
 {
     psrti_list_t *n;
-    while ((n = psrti_list_pop(&t->csteps))) free(PSRTI_LIST_ENTRY(n, psrti_cstep_t, node));
-    for (uint64_t i = 0; i < t->nslices; i++) free_parts(&t->slice[i].queue);
+    while ((n = psrti_list_pop(&t->csteps)))
+        free(PSRTI_LIST_ENTRY(n, psrti_cstep_t, node));
+    for (uint64_t i = 0; i < t->nslices; i++)
+        free_parts(&t->slice[i].queue);
     free(t->slice);
     free(t->text);
     free(t);
@@ -62,11 +65,14 @@ static void heap_free(psrti_cowner_t *o)
 void psrti_client_destroy(psrti_client_t *c)
 {
     if (!c) return;
-    for (uint32_t i = 0; c->view && i < c->view->nowners; i++) heap_free(&c->owners[i]);
-    for (uint32_t i = 0; c->view && i < c->view->nvshards; i++) free(c->vshards[i].ring);
+    for (uint32_t i = 0; c->view && i < c->view->nowners; i++)
+        heap_free(&c->owners[i]);
+    for (uint32_t i = 0; c->view && i < c->view->nvshards; i++)
+        free(c->vshards[i].ring);
     size_t pos = 0;
     void *t;
-    while ((t = psrti_map_next(&c->tables, &pos, NULL))) table_free(t);
+    while ((t = psrti_map_next(&c->tables, &pos, NULL)))
+        table_free(t);
     psrti_map_clear(&c->tables);
     psrti_map_clear(&c->pulls);
     free_parts(&c->sent);
@@ -107,7 +113,8 @@ static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void 
     size_t pos = 0;
     psrti_ctable_t *t;
     while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))
-        for (uint64_t i = 0; !p && i < t->nslices; i++) p = find_in(&t->slice[i].queue, test, arg);
+        for (uint64_t i = 0; !p && i < t->nslices; i++)
+            p = find_in(&t->slice[i].queue, test, arg);
     return p;
 }
 
@@ -117,15 +124,14 @@ static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, ps
 {
     psrti_part_t *p;
     while ((p = find_part(c, test, arg))) {
-        if (p->op && !p->abandoned) psrti_op_fail(c, p->op, status, text);
-        else psrti_part_end(c, p, status);
+        if (p->op && !p->abandoned)
+            psrti_op_fail(c, p->op, status, text);
+        else
+            psrti_part_end(c, p, status);
     }
 }
 
-static int is_of_table(const psrti_part_t *p, const void *arg)
-{
-    return p->table == arg;
-}
+static int is_of_table(const psrti_part_t *p, const void *arg) { return p->table == arg; }
 
 static int is_any(const psrti_part_t *p, const void *arg)
 {
@@ -200,10 +206,7 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
     return PSRT_OK;
 }
 
-const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table)
-{
-    return &table->spec;
-}
+const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table) { return &table->spec; }
 
 /* The ranges of a step stay together, also when the worker comes late in the middle of them. */
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table)
@@ -246,7 +249,8 @@ void psrti_client_view(psrti_client_t *c, psrti_view_t *view)
     c->view = psrti_view_ref(view);
     size_t pos = 0;
     psrti_ctable_t *t;
-    while ((t = psrti_map_next(&c->tables, &pos, NULL))) check_owners(c, t);
+    while ((t = psrti_map_next(&c->tables, &pos, NULL)))
+        check_owners(c, t);
 }
 
 /* ---- submitting -------------------------------------------------------------------------------- */
@@ -366,7 +370,8 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     op->result.version = UINT64_MAX;
     if (is_refused(c, op, transfers, count)) return;
     psrt_status_t rc = PSRT_OK;
-    for (size_t i = 0; !rc && i < count; i++) rc = add_transfer(c, op, &transfers[i], &made);
+    for (size_t i = 0; !rc && i < count; i++)
+        rc = add_transfer(c, op, &transfers[i], &made);
     if (rc) {
         psrti_op_fail(c, op, rc, NULL);
         return;
@@ -385,10 +390,7 @@ void psrti_client_link_up(psrti_client_t *c, uint32_t owner)
     c->owners[owner].full = 0;
 }
 
-void psrti_client_link_writable(psrti_client_t *c, uint32_t owner)
-{
-    c->owners[owner].full = 0;
-}
+void psrti_client_link_writable(psrti_client_t *c, uint32_t owner) { c->owners[owner].full = 0; }
 
 void psrti_client_link_lost(psrti_client_t *c, uint32_t owner)
 {
@@ -454,15 +456,9 @@ psrti_cop_t *psrti_client_completed(psrti_client_t *c)
     return n ? PSRTI_LIST_ENTRY(n, psrti_cop_t, node) : NULL;
 }
 
-uint64_t psrti_client_outstanding(const psrti_client_t *c)
-{
-    return c->outstanding;
-}
+uint64_t psrti_client_outstanding(const psrti_client_t *c) { return c->outstanding; }
 
-void psrti_client_counts(const psrti_client_t *c, psrti_client_counts_t *out)
-{
-    *out = c->counts;
-}
+void psrti_client_counts(const psrti_client_t *c, psrti_client_counts_t *out) { *out = c->counts; }
 
 void psrti_client_describe(const psrti_client_t *c, const psrti_cop_t *op, char *buf, size_t size)
 {
@@ -471,7 +467,8 @@ void psrti_client_describe(const psrti_client_t *c, const psrti_cop_t *op, char 
         return;
     }
     uint64_t left = 0;
-    for (const psrti_list_t *n = op->parts.next; n != &op->parts; n = n->next) left++;
+    for (const psrti_list_t *n = op->parts.next; n != &op->parts; n = n->next)
+        left++;
     const psrti_part_t *p = PSRTI_LIST_ENTRY(op->parts.next, const psrti_part_t, op_node);
     const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[p->vshard].owner];
     const char *what = p->type == PSRTI_T_PULL ? "pull" : p->value ? "push_pull" : "push";

@@ -7,7 +7,7 @@
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
 
-#define PSRTI_NUMBERS 256          /* outstanding mutating requests a vshard */
+#define PSRTI_NUMBERS 256           /* outstanding mutating requests a vshard */
 #define PSRTI_PULL_TAG (1ull << 63) /* numbers of pulls have this bit         */
 
 typedef enum psrti_part_state {
@@ -20,9 +20,9 @@ typedef enum psrti_part_state {
 } psrti_part_state_t;
 
 typedef struct psrti_part {
-    psrti_list_t op_node;    /* in op->parts; self: none                                  */
-    psrti_list_t node;       /* slice queue, or the client's delayed or sent list         */
-    psrti_list_t wait_node;  /* the client's blocked or gated list                        */
+    psrti_list_t op_node;   /* in op->parts; self: none                                  */
+    psrti_list_t node;      /* slice queue, or the client's delayed or sent list         */
+    psrti_list_t wait_node; /* the client's blocked or gated list                        */
     psrt_tx_t tx;
     psrti_client_t *client;
     psrti_cop_t *op; /* NULL: CLOCK, or given up by its op */
@@ -42,7 +42,7 @@ typedef struct psrti_part {
     char *value;
     uint64_t due; /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe */
     uint32_t tries;
-    uint32_t epoch; /* pushes: the table's when it was submitted */
+    uint32_t epoch;       /* pushes: the table's when it was submitted */
     psrt_status_t status; /* ENDED */
     struct psrti_part *next_free;
 } psrti_part_t;
@@ -69,11 +69,11 @@ struct psrti_ctable {
     uint32_t id;
     psrti_table_spec_t spec;
     uint64_t hash, nslices, next_step, created_view;
-    size_t elem;            /* bytes of an element, as the user has it */
+    size_t elem;             /* bytes of an element, as the user has it */
     psrt_dtype_t wire_value; /* the format in which values come        */
     int used;
-    uint32_t epoch;      /* grows when the worker comes late     */
-    uint64_t uncaptured; /* pushes                               */
+    uint32_t epoch;       /* grows when the worker comes late     */
+    uint64_t uncaptured;  /* pushes                               */
     psrt_status_t status; /* not OK: failed */
     char *text;
     psrti_cslice_t *slice;

@@ -11,10 +11,7 @@
 #define BACKOFF_MIN (10 * PSRTI_NS_PER_MS)
 #define BACKOFF_MAX PSRTI_NS_PER_S
 
-static uint32_t owner_of(const psrti_link_t *link)
-{
-    return (uint32_t)(uintptr_t)link->user;
-}
+static uint32_t owner_of(const psrti_link_t *link) { return (uint32_t)(uintptr_t)link->user; }
 
 /* Why an owner has no link now, and when to try again. */
 static void redial_later(psrti_worker_t *w, psrti_wlink_t *l, const char *why)
@@ -37,15 +34,14 @@ static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psr
         l->backoff = l->down_since = 0;
         psrti_client_link_up(w->client, owner);
         break;
-    case PSRTI_LINK_WRITABLE:
-        psrti_client_link_writable(w->client, owner);
-        break;
+    case PSRTI_LINK_WRITABLE: psrti_client_link_writable(w->client, owner); break;
     case PSRTI_LINK_LOST:
         psrti_info("worker:%u: link to server:%u lost: %s %s", w->p.rank,
                    w->view->owners[owner].server, psrt_status_text(status), text ? text : "");
         l->link = NULL;
         psrti_client_link_lost(w->client, owner);
-        if (w->view->owners[owner].alive) redial_later(w, l, text ? text : psrt_status_text(status));
+        if (w->view->owners[owner].alive)
+            redial_later(w, l, text ? text : psrt_status_text(status));
         break;
     }
 }
@@ -84,10 +80,15 @@ const psrti_client_env_t psrti_links_env = { NULL, env_send, env_map, env_verify
 
 psrt_status_t psrti_links_open(psrti_worker_t *w)
 {
-    psrti_net_params_t np = { .config = w->p.config, .key = w->p.key,
+    psrti_net_params_t np = { .config = w->p.config,
+                              .key = w->p.key,
                               .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
-                              .transports = w->p.transports, .listen = 0, .listen_fd = -1,
-                              .arg = w, .on_link = on_link, .on_msg = on_msg };
+                              .transports = w->p.transports,
+                              .listen = 0,
+                              .listen_fd = -1,
+                              .arg = w,
+                              .on_link = on_link,
+                              .on_msg = on_msg };
     return psrti_net_open(&np, &w->net);
 }
 
@@ -141,8 +142,10 @@ void psrti_links_redial(psrti_worker_t *w, uint64_t now)
             give_up(w, i);
             return;
         }
-        if (l->redial <= now) dial(w, i);
-        else w->next_redial = PSRTI_MIN(w->next_redial, l->redial);
+        if (l->redial <= now)
+            dial(w, i);
+        else
+            w->next_redial = PSRTI_MIN(w->next_redial, l->redial);
     }
 }
 
@@ -157,7 +160,8 @@ static void drop(psrti_worker_t *w, uint32_t owner)
 
 void psrti_links_drop(psrti_worker_t *w)
 {
-    for (uint32_t i = 0; w->view && i < w->view->nowners; i++) drop(w, i);
+    for (uint32_t i = 0; w->view && i < w->view->nowners; i++)
+        drop(w, i);
 }
 
 /* The client first, so that it knows which shards are lost before their sends are given up. */

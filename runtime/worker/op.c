@@ -25,7 +25,8 @@ static void op_unref(psrt_op_t *op)
 void psrti_ops_free(psrti_worker_t *w)
 {
     psrti_list_t *n;
-    while ((n = psrti_list_pop(&w->ops))) op_free(PSRTI_LIST_ENTRY(n, psrt_op_t, node));
+    while ((n = psrti_list_pop(&w->ops)))
+        op_free(PSRTI_LIST_ENTRY(n, psrt_op_t, node));
 }
 
 static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, size_t count)
@@ -66,10 +67,7 @@ const psrti_worker_t *psrti_callback_enter(const psrti_worker_t *w)
     return outer;
 }
 
-void psrti_callback_leave(const psrti_worker_t *outer)
-{
-    calling = outer;
-}
+void psrti_callback_leave(const psrti_worker_t *outer) { calling = outer; }
 
 psrt_status_t psrti_worker_may_wait(const psrti_worker_t *w, const char *call)
 {

@@ -20,7 +20,8 @@ static int goes_before(const psrti_part_t *a, const psrti_part_t *b)
 static void sift_up(psrti_part_t **h, size_t i)
 {
     psrti_part_t *p = h[i];
-    for (; i && goes_before(p, h[(i - 1) / 2]); i = (i - 1) / 2) h[i] = h[(i - 1) / 2];
+    for (; i && goes_before(p, h[(i - 1) / 2]); i = (i - 1) / 2)
+        h[i] = h[(i - 1) / 2];
     h[i] = p;
 }
 
@@ -76,8 +77,10 @@ static void tx_done(psrt_tx_t *tx, psrt_status_t status);
 psrti_part_t *psrti_part_new(psrti_client_t *c, psrti_ctable_t *table, psrti_cop_t *op)
 {
     psrti_part_t *p = c->free_parts;
-    if (p) c->free_parts = p->next_free;
-    else p = malloc(sizeof *p);
+    if (p)
+        c->free_parts = p->next_free;
+    else
+        p = malloc(sizeof *p);
     if (!p) return NULL;
     memset(p, 0, sizeof *p);
     p->client = c;
@@ -114,7 +117,8 @@ static void number_free(psrti_client_t *c, psrti_part_t *p)
     psrti_cvshard_t *v = &c->vshards[p->vshard];
     v->ring[p->seq % PSRTI_NUMBERS] = NULL;
     if (p->seq != v->floor) return;
-    while (v->floor < v->next_seq && !v->ring[v->floor % PSRTI_NUMBERS]) v->floor++;
+    while (v->floor < v->next_seq && !v->ring[v->floor % PSRTI_NUMBERS])
+        v->floor++;
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->blocked)
     {
         psrti_part_t *b = PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node);
@@ -168,8 +172,10 @@ void psrti_slice_kick(psrti_client_t *c, psrti_ctable_t *table, uint64_t slice)
     psrti_part_t *head = PSRTI_LIST_ENTRY(queue->next, psrti_part_t, node);
     if (head->state != PSRTI_PART_QUEUED) return;
     if (!head->due) head->due = c->now + c->retry_ns;
-    if (gate_is_open(c, head)) psrti_part_ready(c, head);
-    else if (psrti_list_empty(&head->wait_node)) psrti_list_push(&c->gated, &head->wait_node);
+    if (gate_is_open(c, head))
+        psrti_part_ready(c, head);
+    else if (psrti_list_empty(&head->wait_node))
+        psrti_list_push(&c->gated, &head->wait_node);
 }
 
 void psrti_part_enqueue(psrti_client_t *c, psrti_part_t *p)
@@ -199,8 +205,7 @@ static void fill_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hd
         hdr->codec = (uint8_t)p->table->spec.codec;
     }
     if (p->type == PSRTI_T_INIT) hdr->dtype = (uint8_t)p->table->spec.value_dtype;
-    if (psrti_part_mutates(p))
-        hdr->seq_floor = (uint16_t)(p->seq - c->vshards[p->vshard].floor);
+    if (psrti_part_mutates(p)) hdr->seq_floor = (uint16_t)(p->seq - c->vshards[p->vshard].floor);
 }
 
 static void note_used(psrti_client_t *c, psrti_part_t *p)
@@ -347,8 +352,7 @@ static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
 {
     psrti_ctable_t *t = p->table;
     if (t->status || c->status || t->spec.consistency != PSRTI_SYNC) return;
-    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next)
-    {
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
         const psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, const psrti_cstep_t, node);
         if (cs->step == p->step && !cs->skip) return;
     }
@@ -376,8 +380,10 @@ void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
         psrti_cstep_review(c, table, cstep);
     }
     if (!op) return;
-    if (status && status != op->result.status) psrti_op_fail(c, op, status, NULL);
-    else psrti_op_settle(c, op);
+    if (status && status != op->result.status)
+        psrti_op_fail(c, op, status, NULL);
+    else
+        psrti_op_settle(c, op);
 }
 
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
@@ -392,8 +398,7 @@ void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
 static int goes_on(const psrti_part_t *p, psrt_status_t status)
 {
     return status == PSRT_ERR_SHARD_LOST && p->type == PSRTI_T_PUSH && !p->captured &&
-           !p->table->status &&
-           (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT);
+           !p->table->status && (p->state == PSRTI_PART_READY || p->state == PSRTI_PART_SENT);
 }
 
 static void abandon(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
@@ -425,7 +430,8 @@ void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, con
         op->result.status = status;
         op->text = strdup(text ? text : psrt_status_text(status));
         psrti_part_t *p;
-        while ((p = next_of_op(op))) abandon(c, p, status); /* ending one may change the list */
+        while ((p = next_of_op(op)))
+            abandon(c, p, status); /* ending one may change the list */
     }
     psrti_op_settle(c, op);
 }
@@ -452,7 +458,8 @@ static void note_captured(psrti_client_t *c, const psrti_part_t *p)
         psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
         if (cs->skip && !cs->clocked && cs->epoch >= p->epoch) cs->uncaptured--;
     }
-    while ((due = skip_that_is_due(t))) psrti_cstep_review(c, t, due);
+    while ((due = skip_that_is_due(t)))
+        psrti_cstep_review(c, t, due);
 }
 
 void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
@@ -501,15 +508,13 @@ static int waits_for_earlier(const psrti_ctable_t *t, const psrti_cstep_t *cs)
     return 0;
 }
 
-void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *t)
-{
-    tell_step(c, t, t->next_step, 1);
-}
+void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *t) { tell_step(c, t, t->next_step, 1); }
 
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
     if (!cs->closing || cs->uncaptured || (!cs->clocked && waits_for_earlier(t, cs))) return;
-    psrti_list_t *next = cs->clocked ? &t->csteps : cs->node.next; /* may have waited for this one */
+    psrti_list_t *next =
+        cs->clocked ? &t->csteps : cs->node.next; /* may have waited for this one */
     int first = !cs->clocked;
     cs->clocked = 1;
     if (first && !t->status && !c->status) {
@@ -521,6 +526,5 @@ void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
         psrti_list_remove(&cs->node);
         free(cs);
     }
-    if (next != &t->csteps)
-        psrti_cstep_review(c, t, PSRTI_LIST_ENTRY(next, psrti_cstep_t, node));
+    if (next != &t->csteps) psrti_cstep_review(c, t, PSRTI_LIST_ENTRY(next, psrti_cstep_t, node));
 }

@@ -36,8 +36,10 @@ void psrti_worker_event(psrti_worker_t *w, int event, const char *text)
 static psrti_note_t *note_new(int kind)
 {
     psrti_note_t *n = calloc(1, sizeof *n);
-    if (n) n->kind = kind;
-    else psrti_error("out of memory, a message of the coordinator is lost");
+    if (n)
+        n->kind = kind;
+    else
+        psrti_error("out of memory, a message of the coordinator is lost");
     return n;
 }
 
@@ -103,7 +105,8 @@ static void on_declared(void *arg, uint64_t request, size_t count,
 {
     psrti_worker_t *w = arg;
     if (request == 0) {
-        for (size_t i = 0; i < count; i++) table_failed(w, &tables[i]);
+        for (size_t i = 0; i < count; i++)
+            table_failed(w, &tables[i]);
         return;
     }
     pthread_mutex_lock(&w->lock);
@@ -144,12 +147,17 @@ static psrt_status_t start_keeper(psrti_worker_t *w)
 
 static psrt_status_t join_job(psrti_worker_t *w)
 {
-    psrti_member_params_t mp = { .config = w->p.config, .key = w->p.key,
+    psrti_member_params_t mp = { .config = w->p.config,
+                                 .key = w->p.key,
                                  .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
-                                 .workers = w->p.workers, .servers = w->p.servers,
-                                 .coordinator = w->p.coordinator, .arg = w,
-                                 .on_joined = on_joined, .on_view = on_view,
-                                 .on_declared = on_declared, .on_end = on_end };
+                                 .workers = w->p.workers,
+                                 .servers = w->p.servers,
+                                 .coordinator = w->p.coordinator,
+                                 .arg = w,
+                                 .on_joined = on_joined,
+                                 .on_view = on_view,
+                                 .on_declared = on_declared,
+                                 .on_end = on_end };
     psrt_status_t rc = psrti_member_start(&mp, &w->member);
     return rc ? rc : psrti_member_wait_ready(w->member);
 }
@@ -179,8 +187,8 @@ psrt_status_t psrti_worker_start(const psrti_worker_start_t *params, psrti_worke
     init_sync(w);
     psrti_client_env_t env = psrti_links_env;
     env.arg = w;
-    psrt_status_t rc = psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU),
-                                            &w->kernels);
+    psrt_status_t rc =
+        psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU), &w->kernels);
     if (!rc)
         rc = psrti_client_create(params->rank, psrti_config_u64(params->config, PSRTI_CONF_RETRY),
                                  w->kernels, &env, &w->client);
@@ -279,7 +287,8 @@ static psrt_status_t await_answer(psrti_worker_t *w, psrti_pending_t *p)
 {
     pthread_mutex_lock(&w->lock);
     w->sleepers++;
-    while (!p->answered && !w->status) pthread_cond_wait(&w->changed, &w->lock);
+    while (!p->answered && !w->status)
+        pthread_cond_wait(&w->changed, &w->lock);
     w->sleepers--;
     psrti_list_remove(&p->node);
     psrt_status_t rc = p->answered ? p->status : w->status;
@@ -300,8 +309,8 @@ static psrt_status_t open_tables(psrti_worker_t *w, const psrti_pending_t *p,
     return rc ? psrti_fail(rc, "out of memory for %zu tables", p->count) : PSRT_OK;
 }
 
-psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count,
-                                   const psrti_table_spec_t *specs, psrti_ctable_t **tables_p)
+psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count, const psrti_table_spec_t *specs,
+                                   psrti_ctable_t **tables_p)
 {
     psrti_pending_t p = { .count = count };
     psrt_status_t rc;
@@ -455,8 +464,10 @@ uint32_t psrti_worker_members(psrti_worker_t *w, psrt_role_t role, psrt_member_t
 {
     uint32_t n = 0;
     psrti_baton_take(w);
-    if (w->view && role == PSRT_ROLE_WORKER) n = list_workers(w->view, members, capacity);
-    else if (w->view) n = list_servers(w->view, members, capacity);
+    if (w->view && role == PSRT_ROLE_WORKER)
+        n = list_workers(w->view, members, capacity);
+    else if (w->view)
+        n = list_servers(w->view, members, capacity);
     psrti_baton_give(w);
     return n;
 }

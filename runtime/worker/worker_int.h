@@ -78,7 +78,7 @@ struct psrti_worker {
     psrti_list_t ops;       /* that are not freed                 */
     psrti_list_t pending;
     uint64_t next_request;
-    uint64_t live_ops; /* submitted, not delivered            */
+    uint64_t live_ops;    /* submitted, not delivered            */
     psrt_status_t status; /* of the context                    */
     char text[PSRTI_NAME_MAX + 257];
     psrt_status_t failed; /* first failed op since the last barrier */
@@ -132,7 +132,7 @@ void psrti_links_drop(psrti_worker_t *w); /* all */
 extern const psrti_client_env_t psrti_links_env;
 
 /* op.c */
-void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);   /* with the baton */
+void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);    /* with the baton */
 void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c); /* with the baton */
 void psrti_ops_free(psrti_worker_t *w);                   /* all have ended */
 /* Around a callback of the user; `enter` returns what `leave` takes. */

@@ -63,8 +63,10 @@ static void on_event(void *arg, int event, const char *text)
 
 static void answer(psrt_status_t status, const char *text)
 {
-    if (status == PSRT_OK) printf("ok %s\n", text ? text : "");
-    else printf("err %s %s\n", psrt_status_name(status), text ? text : psrt_last_error());
+    if (status == PSRT_OK)
+        printf("ok %s\n", text ? text : "");
+    else
+        printf("err %s %s\n", psrt_status_name(status), text ? text : psrt_last_error());
     fflush(stdout);
 }
 
@@ -94,16 +96,20 @@ static void fill(table_t *t, void *dst, double v)
 {
     for (uint64_t i = 0; i < t->n; i++) {
         double x = v * (double)(1 + i % 5);
-        if (t->f64) ((double *)dst)[i] = x;
-        else ((float *)dst)[i] = (float)x;
+        if (t->f64)
+            ((double *)dst)[i] = x;
+        else
+            ((float *)dst)[i] = (float)x;
     }
 }
 
 static void flat(table_t *t, double v)
 {
     for (uint64_t i = 0; i < t->n; i++) {
-        if (t->f64) ((double *)t->grad)[i] = v;
-        else ((float *)t->grad)[i] = (float)v;
+        if (t->f64)
+            ((double *)t->grad)[i] = v;
+        else
+            ((float *)t->grad)[i] = (float)v;
     }
 }
 
@@ -115,7 +121,8 @@ static double at(const table_t *t, uint64_t i)
 static void cmd_create(char **w, int n)
 {
     const char *settings[MAX_WORDS + 1];
-    for (int i = 0; i < n; i++) settings[i] = w[i];
+    for (int i = 0; i < n; i++)
+        settings[i] = w[i];
     settings[n] = NULL;
     psrt_context_params_t p = PSRT_CONTEXT_PARAMS_INIT;
     p.settings = settings;
@@ -175,10 +182,7 @@ static int request(const char *what, char **w, int n, psrt_request_t *r)
     return 1;
 }
 
-static void on_done(void *arg, const psrt_result_t *result)
-{
-    *(psrt_result_t *)arg = *result;
-}
+static void on_done(void *arg, const psrt_result_t *result) { *(psrt_result_t *)arg = *result; }
 
 /* The result belongs to the callback until the operation ended. */
 static void result_line(psrt_status_t rc, const psrt_result_t *r)
@@ -243,7 +247,8 @@ static void cmd_loop(char **w, int n)
     psrt_request_t r;
     psrt_status_t rc = PSRT_OK;
     if (n < 3 || !request(w[0], w + 1, 1, &r)) return;
-    for (long i = 0, count = atol(w[2]); !rc && i < count; i++) rc = psrt_submit(ctx, &r, 1, NULL, NULL);
+    for (long i = 0, count = atol(w[2]); !rc && i < count; i++)
+        rc = psrt_submit(ctx, &r, 1, NULL, NULL);
     answer(rc, NULL);
 }
 
@@ -268,7 +273,8 @@ static void cmd_sum(char **w, int n)
     double v = at(t, 0);
     char text[64];
     for (uint64_t i = 0; i < t->n; i++)
-        if (at(t, i) != (t->f64 ? v * (double)(1 + i % 5) : (double)(float)(v * (double)(1 + i % 5)))) {
+        if (at(t, i) !=
+            (t->f64 ? v * (double)(1 + i % 5) : (double)(float)(v * (double)(1 + i % 5)))) {
             snprintf(text, sizeof text, "mixed at %" PRIu64 ": %.17g", i, at(t, i));
             return answer(PSRT_OK, text);
         }
@@ -292,7 +298,8 @@ static void cmd_hash(char **w, int n)
     if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
     const unsigned char *p = t->value;
     uint64_t h = 1469598103934665603ull;
-    for (uint64_t i = 0; i < t->n * (t->f64 ? 8 : 4); i++) h = (h ^ p[i]) * 1099511628211ull;
+    for (uint64_t i = 0; i < t->n * (t->f64 ? 8 : 4); i++)
+        h = (h ^ p[i]) * 1099511628211ull;
     snprintf(text, sizeof text, "%016" PRIx64, h);
     answer(PSRT_OK, text);
 }
@@ -317,13 +324,13 @@ static void cmd_members(char **w, int n)
     uint32_t count = 64;
     size_t at = 0;
     int server = n && strcmp(w[0], "server") == 0;
-    psrt_status_t rc = psrt_context_members(ctx, server ? PSRT_ROLE_SERVER : PSRT_ROLE_WORKER, m,
-                                            &count);
+    psrt_status_t rc =
+        psrt_context_members(ctx, server ? PSRT_ROLE_SERVER : PSRT_ROLE_WORKER, m, &count);
     text[0] = '\0';
     for (uint32_t i = 0; !rc && i < count && i < 64; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%u:%" PRIu64 ":%d:%d:%s",
-                               i ? " " : "", m[i].rank, m[i].incarnation, m[i].alive,
-                               m[i].finished, m[i].host);
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, "%s%u:%" PRIu64 ":%d:%d:%s", i ? " " : "",
+                             m[i].rank, m[i].incarnation, m[i].alive, m[i].finished, m[i].host);
     answer(rc, rc ? NULL : text);
 }
 
@@ -388,24 +395,40 @@ static void cmd_simple(const char *c, char **w, int n)
 
 static void run(const char *c, char **w, int n)
 {
-    if (strcmp(c, "create") == 0) cmd_create(w, n);
-    else if (strcmp(c, "table") == 0 && n) cmd_table(w, n);
+    if (strcmp(c, "create") == 0)
+        cmd_create(w, n);
+    else if (strcmp(c, "table") == 0 && n)
+        cmd_table(w, n);
     else if (strcmp(c, "push") == 0 || strcmp(c, "pull") == 0 || strcmp(c, "push_pull") == 0)
         cmd_transfer(c, w, n);
-    else if (strcmp(c, "start") == 0) cmd_start(w, n);
-    else if (strcmp(c, "wait") == 0) cmd_wait(w, n);
-    else if (strcmp(c, "many") == 0) cmd_many(w, n);
-    else if (strcmp(c, "loop") == 0) cmd_loop(w, n);
-    else if (strcmp(c, "upto") == 0) cmd_upto(w, n);
-    else if (strcmp(c, "sum") == 0) cmd_sum(w, n);
-    else if (strcmp(c, "at") == 0) cmd_at(w, n);
-    else if (strcmp(c, "hash") == 0) cmd_hash(w, n);
-    else if (strcmp(c, "info") == 0) cmd_info();
-    else if (strcmp(c, "members") == 0) cmd_members(w, n);
-    else if (strcmp(c, "events") == 0) cmd_events();
-    else if (strcmp(c, "step") == 0) cmd_step(w, n);
-    else if (strcmp(c, "rss") == 0) cmd_rss();
-    else cmd_simple(c, w, n);
+    else if (strcmp(c, "start") == 0)
+        cmd_start(w, n);
+    else if (strcmp(c, "wait") == 0)
+        cmd_wait(w, n);
+    else if (strcmp(c, "many") == 0)
+        cmd_many(w, n);
+    else if (strcmp(c, "loop") == 0)
+        cmd_loop(w, n);
+    else if (strcmp(c, "upto") == 0)
+        cmd_upto(w, n);
+    else if (strcmp(c, "sum") == 0)
+        cmd_sum(w, n);
+    else if (strcmp(c, "at") == 0)
+        cmd_at(w, n);
+    else if (strcmp(c, "hash") == 0)
+        cmd_hash(w, n);
+    else if (strcmp(c, "info") == 0)
+        cmd_info();
+    else if (strcmp(c, "members") == 0)
+        cmd_members(w, n);
+    else if (strcmp(c, "events") == 0)
+        cmd_events();
+    else if (strcmp(c, "step") == 0)
+        cmd_step(w, n);
+    else if (strcmp(c, "rss") == 0)
+        cmd_rss();
+    else
+        cmd_simple(c, w, n);
 }
 
 int main(void)

@@ -420,7 +420,8 @@ static sim_table_t *table_of(sim_t *sim, const psrti_member_table_t *in)
             if (is_known(sim, t)) sim_fail(sim, "%s has two numbers", t->spec.name);
             sim->renumbered = 1; /* nobody who knew the first one came back to the coordinator */
             t->abandoned |= t->declared;
-            for (uint64_t k = 0; k < t->nslices; k++) t->slice[k].life = 0;
+            for (uint64_t k = 0; k < t->nslices; k++)
+                t->slice[k].life = 0;
         }
         t->id = in->id;
         return t;

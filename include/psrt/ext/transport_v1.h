@@ -117,8 +117,8 @@ typedef struct psrt_iface_params {
     const char *job_dir; /* shm: 0700 directory for sockets; NULL: a private one is made      */
     const uint8_t *job_nonce; /* 16 bytes, identify the job */
     const uint8_t *secret; /* 32 bytes: CURVE secret key of the job; NULL with security off     */
-    int security; /* psrt_security_t: of this interface, not the level of the job              */
-    uint32_t task;         /* own task id and incarnation, for identities and log lines          */
+    int security;  /* psrt_security_t: of this interface, not the level of the job              */
+    uint32_t task; /* own task id and incarnation, for identities and log lines          */
     uint64_t incarnation;
     uint64_t max_message; /* largest payload accepted, bytes                                   */
     uint64_t arena;       /* bytes of staging for pushes from ordinary memory                  */

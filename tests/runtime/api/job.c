@@ -31,7 +31,8 @@ static void settings_of(const job_t *job, const char *role, unsigned rank, setti
     if (job->extra) SET("%s", job->extra);
     if (strcmp(role, "coordinator") == 0) SET("PSRT_LISTEN_FD=%d", job->listen_fd);
 #undef SET
-    for (int i = 0; i < n; i++) s->list[i] = s->text[i];
+    for (int i = 0; i < n; i++)
+        s->list[i] = s->text[i];
     s->list[n] = NULL;
 }
 
@@ -113,7 +114,8 @@ void job_run(job_t *job)
         pthread_create(&job->task[n].thread, NULL, run_worker, &job->task[n]);
     }
     /* Workers first: what went wrong there explains the rest. */
-    for (unsigned i = n; i-- > 0;) pthread_join(job->task[i].thread, NULL);
+    for (unsigned i = n; i-- > 0;)
+        pthread_join(job->task[i].thread, NULL);
     for (unsigned i = n; i-- > 0;)
         cr_assert_eq(job->task[i].status, PSRT_OK, "task %u of %u: %s", i, n, job->task[i].text);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", job->dir);

@@ -60,11 +60,16 @@ Test(arguments, context_create, .timeout = 60)
     INVALID(psrt_context_create(&p, &c), "PSRT_CONTEXT_PARAMS_INIT");
     p = (psrt_context_params_t)PSRT_CONTEXT_PARAMS_INIT;
     static const char *const bad[][2] = {
-        { "nonsense", "nonsense" },           { "=x", "unknown setting" },
-        { "PSRT_RETRY", "PSRT_RETRY" },       { "PSRT_RETYR=2s", "PSRT_RETRY" },
-        { "PSRT_RETRY=soon", "PSRT_RETRY" },  { "PSRT_RETRY=", "PSRT_RETRY" },
-        { "PSRT_RANK=-1", "PSRT_RANK" },      { "PSRT_RANK=1", "PSRT_RANK" },
-        { "PSRT_WORKERS=2", "PSRT_WORKERS" }, { "PSRT_ROLE=server", "PSRT_ROLE" },
+        { "nonsense", "nonsense" },
+        { "=x", "unknown setting" },
+        { "PSRT_RETRY", "PSRT_RETRY" },
+        { "PSRT_RETYR=2s", "PSRT_RETRY" },
+        { "PSRT_RETRY=soon", "PSRT_RETRY" },
+        { "PSRT_RETRY=", "PSRT_RETRY" },
+        { "PSRT_RANK=-1", "PSRT_RANK" },
+        { "PSRT_RANK=1", "PSRT_RANK" },
+        { "PSRT_WORKERS=2", "PSRT_WORKERS" },
+        { "PSRT_ROLE=server", "PSRT_ROLE" },
         { "PSRT_COORDINATOR=tcp://127.0.0.1:1", "PSRT_ROLE" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -118,8 +123,8 @@ Test(arguments, context, .init = setup, .fini = teardown, .timeout = 60)
 
 Test(arguments, dense_create, .init = setup, .fini = teardown, .timeout = 60)
 {
-    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT, two[2] = { PSRT_DENSE_PARAMS_INIT,
-                                                               PSRT_DENSE_PARAMS_INIT };
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT,
+                        two[2] = { PSRT_DENSE_PARAMS_INIT, PSRT_DENSE_PARAMS_INIT };
     psrt_table_t *t = (psrt_table_t *)&t, *many[2] = { t, t };
     const char *names[] = { "fine", "bad" };
     p.ndim = 1, p.shape[0] = 1;

@@ -144,10 +144,7 @@ Test(callback, may_release_its_operation, .timeout = 20)
 
 /* ---- threads ----------------------------------------------------------------------------------- */
 
-static void *wait_for_op(void *arg)
-{
-    return (void *)(intptr_t)psrt_op_wait(arg, PSRT_FOREVER);
-}
+static void *wait_for_op(void *arg) { return (void *)(intptr_t)psrt_op_wait(arg, PSRT_FOREVER); }
 
 /* One thread waits without end; the calls of another one come through, timeouts included. */
 Test(threads, a_waiting_thread_holds_up_nobody, .timeout = 20)
@@ -172,7 +169,8 @@ Test(threads, a_waiting_thread_holds_up_nobody, .timeout = 20)
         cr_assert_eq(psrt_table_query(t, &a), PSRT_OK);
         open_table(ctx, round % 2 ? "odd" : "even", "sync");
     }
-    for (int i = 0; i < NEVER; i++) cr_assert_eq(psrt_push(t, v + 2 * N, NULL), PSRT_OK);
+    for (int i = 0; i < NEVER; i++)
+        cr_assert_eq(psrt_push(t, v + 2 * N, NULL), PSRT_OK);
     pthread_join(thread, &status);
     cr_assert_eq((psrt_status_t)(intptr_t)status, PSRT_OK);
     psrt_context_destroy(ctx);
@@ -224,7 +222,8 @@ Test(ends, an_orderly_end_is_quiet, .timeout = 60)
 {
     atomic_int lines = 0;
     psrt_log_set_sink(count_line, &lines);
-    for (int round = 0; round < 40; round++) psrt_context_destroy(open_context(NULL));
+    for (int round = 0; round < 40; round++)
+        psrt_context_destroy(open_context(NULL));
     psrt_log_set_sink(NULL, NULL);
     cr_assert_eq(atomic_load(&lines), 0);
 }
@@ -234,7 +233,8 @@ static int entries(const char *path, const char *prefix)
     DIR *dir = opendir(path);
     int n = 0;
     cr_assert_not_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    for (struct dirent *e; (e = readdir(dir));)
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
     closedir(dir);
     return n;
 }
@@ -257,7 +257,8 @@ Test(ends, nothing_is_left_behind, .timeout = 240)
         cycle(settings[i]);
         int fds = entries("/proc/self/fd", ""), threads = entries("/proc/self/task", "");
         int dirs = entries("/tmp", "psrt-embedded-");
-        for (int round = 0; round < 30; round++) cycle(settings[i]);
+        for (int round = 0; round < 30; round++)
+            cycle(settings[i]);
         cr_assert_eq(entries("/proc/self/fd", ""), fds, "%s: %d descriptors, %d before",
                      settings[i], entries("/proc/self/fd", ""), fds);
         cr_assert_leq(entries("/proc/self/task", ""), threads);
@@ -305,7 +306,8 @@ Test(memory, an_impossible_size_is_an_error, .timeout = 20)
         }
         float *p = psrt_alloc(ctx, 10000);
         cr_assert_not_null(p, "%s", psrt_last_error());
-        for (int k = 0; k < 2500; k++) cr_assert_eq(p[k], 0);
+        for (int k = 0; k < 2500; k++)
+            cr_assert_eq(p[k], 0);
         cr_assert_eq((uintptr_t)p % 4096, 0);
         psrt_context_destroy(ctx);
     }

@@ -27,7 +27,8 @@ static float grad_of(unsigned rank, unsigned step, uint64_t i)
 
 static void fill(float *g, uint64_t n, unsigned rank, unsigned step)
 {
-    for (uint64_t i = 0; i < n; i++) g[i] = grad_of(rank, step, i);
+    for (uint64_t i = 0; i < n; i++)
+        g[i] = grad_of(rank, step, i);
 }
 
 static psrt_status_t wrong(const char *what, uint64_t i, double got, double want)
@@ -58,7 +59,8 @@ static psrt_status_t sync_worker(psrt_context_t *ctx, unsigned rank, void *arg)
     for (unsigned step = 0; !rc && step < 4; step++) {
         fill(g, BIG, rank, step);
         for (unsigned r = 0; r < workers; r++)
-            for (uint64_t i = 0; i < BIG; i++) want[i] += grad_of(r, step, i);
+            for (uint64_t i = 0; i < BIG; i++)
+                want[i] += grad_of(r, step, i);
         rc = psrt_push_pull(t, g, v, NULL);
         for (uint64_t i = 0; !rc && i < BIG; i++)
             if (v[i] != want[i]) rc = wrong("sync", i, v[i], want[i]);
@@ -77,8 +79,10 @@ static psrt_status_t async_worker(psrt_context_t *ctx, unsigned rank, void *arg)
     psrt_op_t *op[6];
     psrt_status_t rc = PSRT_OK;
     fill(g, BIG, 3, 3);
-    for (int i = 0; i < 6; i++) CHECK(psrt_push(t, g, &op[i]));
-    for (int i = 0; !rc && i < 6; i++) rc = psrt_op_wait(op[i], PSRT_FOREVER);
+    for (int i = 0; i < 6; i++)
+        CHECK(psrt_push(t, g, &op[i]));
+    for (int i = 0; !rc && i < 6; i++)
+        rc = psrt_op_wait(op[i], PSRT_FOREVER);
     if (!rc) rc = psrt_barrier(ctx, "pushed", 0, PSRT_FOREVER);
     if (!rc) rc = psrt_pull(t, v, NULL);
     for (uint64_t i = 0; !rc && i < BIG; i++)
@@ -96,7 +100,8 @@ static psrt_status_t ssp_worker(psrt_context_t *ctx, unsigned rank, void *arg)
     unsigned workers = ((job_t *)arg)->workers;
     CHECK(table(ctx, "s", "ssp:2", NULL, &t));
     float *g = psrt_alloc(ctx, BIG * 4), *v = psrt_alloc(ctx, BIG * 4);
-    for (uint64_t i = 0; i < BIG; i++) g[i] = 1;
+    for (uint64_t i = 0; i < BIG; i++)
+        g[i] = 1;
     for (unsigned step = 1; step <= 8; step++) {
         atomic_store(&clocks[rank], step); /* before the push: never behind the servers' clock */
         CHECK(psrt_push(t, g, NULL));
@@ -115,34 +120,26 @@ static psrt_status_t ssp_worker(psrt_context_t *ctx, unsigned rank, void *arg)
 static void over_transports(job_worker_fn fn, unsigned workers, unsigned servers, unsigned threads)
 {
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        job_t job = { .workers = workers, .servers = servers, .threads = threads,
-                      .transport = transports[i], .fn = fn };
+        job_t job = { .workers = workers,
+                      .servers = servers,
+                      .threads = threads,
+                      .transport = transports[i],
+                      .fn = fn };
         job.arg = &job;
         cr_log_info("transport %s", transports[i]);
-        for (int r = 0; r < JOB_MAX; r++) atomic_store(&clocks[r], 0);
+        for (int r = 0; r < JOB_MAX; r++)
+            atomic_store(&clocks[r], 0);
         job_run(&job);
     }
 }
 
-Test(job, sync, .timeout = 240)
-{
-    over_transports(sync_worker, 3, 2, 1);
-}
+Test(job, sync, .timeout = 240) { over_transports(sync_worker, 3, 2, 1); }
 
-Test(job, sync_with_server_threads, .timeout = 240)
-{
-    over_transports(sync_worker, 2, 2, 3);
-}
+Test(job, sync_with_server_threads, .timeout = 240) { over_transports(sync_worker, 2, 2, 3); }
 
-Test(job, async, .timeout = 240)
-{
-    over_transports(async_worker, 3, 2, 1);
-}
+Test(job, async, .timeout = 240) { over_transports(async_worker, 3, 2, 1); }
 
-Test(job, ssp, .timeout = 240)
-{
-    over_transports(ssp_worker, 3, 2, 2);
-}
+Test(job, ssp, .timeout = 240) { over_transports(ssp_worker, 3, 2, 2); }
 
 /* ---- callbacks, threads, many operations --------------------------------------------------------- */
 
@@ -202,7 +199,8 @@ static void *push_many(void *arg)
         psrt_op_t *op;
         p->status = psrt_push(p->table, one, &op);
         if (p->status) break;
-        if (i % 3 == 0) while (psrt_op_test(op, NULL) == PSRT_IN_PROGRESS) {}
+        if (i % 3 == 0)
+            while (psrt_op_test(op, NULL) == PSRT_IN_PROGRESS) {}
         p->status = psrt_op_wait(op, PSRT_FOREVER);
     }
     return NULL;
@@ -219,13 +217,16 @@ static psrt_status_t threads_worker(psrt_context_t *ctx, unsigned rank, void *ar
     float grad[100], v[100];
     psrt_table_t *t;
     CHECK(psrt_dense_create(ctx, "t", &dp, &t));
-    for (int i = 0; i < 100; i++) grad[i] = (float)(i % 9);
+    for (int i = 0; i < 100; i++)
+        grad[i] = (float)(i % 9);
     for (int i = 0; i < 4; i++) {
         p[i] = (pusher_t){ ctx, t, grad, PSRT_OK };
         pthread_create(&thread[i], NULL, push_many, &p[i]);
     }
-    for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
-    for (int i = 0; i < 4; i++) CHECK(p[i].status);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 4; i++)
+        CHECK(p[i].status);
     CHECK(psrt_barrier(ctx, "all", 0, PSRT_FOREVER));
     CHECK(psrt_pull(t, v, NULL));
     for (int i = 0; i < 100; i++)
@@ -236,7 +237,9 @@ static psrt_status_t threads_worker(psrt_context_t *ctx, unsigned rank, void *ar
 Test(job, several_threads_of_a_worker, .timeout = 120)
 {
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
-        job_t job = { .workers = 2, .servers = 2, .transport = transports[i], .fn = threads_worker };
+        job_t job = {
+            .workers = 2, .servers = 2, .transport = transports[i], .fn = threads_worker
+        };
         job_run(&job);
     }
 }
@@ -307,9 +310,11 @@ Test(embedded, cycles, .timeout = 120)
         p.ndim = 1, p.shape[0] = 1000, p.dtype = PSRT_F64, p.optimizer = "sgd:lr=0.5";
         cr_assert_eq(psrt_dense_create(ctx, "x", &p, &t), PSRT_OK, "%s", psrt_last_error());
         double g[1000], v[1000];
-        for (int i = 0; i < 1000; i++) g[i] = i;
+        for (int i = 0; i < 1000; i++)
+            g[i] = i;
         cr_assert_eq(psrt_push_pull(t, g, v, NULL), PSRT_OK, "%s", psrt_last_error());
-        for (int i = 0; i < 1000; i++) cr_assert_eq(v[i], -0.5 * i);
+        for (int i = 0; i < 1000; i++)
+            cr_assert_eq(v[i], -0.5 * i);
         psrt_context_destroy(ctx);
     }
 }

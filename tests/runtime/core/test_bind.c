@@ -53,10 +53,23 @@ Test(bind, nothing_given_is_the_way_to_the_coordinator)
 /* Each is refused, and the text says which variable and which value. */
 Test(bind, malformed)
 {
-    static const char *const bad[] = { ":", ":5000", "[", "[]", "[]:5", "[::1", "[::1]5000",
-                                       "[::1]x", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:-1",
-                                       "127.0.0.1:65536", "127.0.0.1: 5", "lo:99999999999999999999",
-                                       "no.such.interface0", "no.such.host.invalid:80", "300.1.1.1" };
+    static const char *const bad[] = { ":",
+                                       ":5000",
+                                       "[",
+                                       "[]",
+                                       "[]:5",
+                                       "[::1",
+                                       "[::1]5000",
+                                       "[::1]x",
+                                       "127.0.0.1:",
+                                       "127.0.0.1:x",
+                                       "127.0.0.1:-1",
+                                       "127.0.0.1:65536",
+                                       "127.0.0.1: 5",
+                                       "lo:99999999999999999999",
+                                       "no.such.interface0",
+                                       "no.such.host.invalid:80",
+                                       "300.1.1.1" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char out[PSRT_ADDR_MAX] = "untouched";
         cr_assert_eq(psrti_bind_address(WHAT, bad[i], NULL, out, sizeof out), PSRT_ERR_INVALID,

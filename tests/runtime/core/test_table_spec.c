@@ -58,7 +58,8 @@ Test(spec, everything_given)
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
     p.dtype = PSRT_F64;
     p.ndim = 8;
-    for (int i = 0; i < 8; i++) p.shape[i] = (uint64_t)i + 1;
+    for (int i = 0; i < 8; i++)
+        p.shape[i] = (uint64_t)i + 1;
     p.init = "normal:mean=0,std=0.1,seed=3";
     p.optimizer = "adam:lr=1e-3";
     p.consistency = "ssp:1000000";
@@ -144,8 +145,8 @@ Test(spec, texts)
     refuses(&p, PSRT_ERR_INVALID, "table w", "lr");
     p = params(), p.consistency = "asynch";
     refuses(&p, PSRT_ERR_INVALID, "consistency", "did you mean async");
-    static const char *const bad[] = { "ssp", "ssp:", "ssp:-1", "ssp:1000001", "ssp:x", "ssp:1,2",
-                                       "sync:1", "async:2", "ssp:s=1", "" };
+    static const char *const bad[] = { "ssp",     "ssp:",   "ssp:-1",  "ssp:1000001", "ssp:x",
+                                       "ssp:1,2", "sync:1", "async:2", "ssp:s=1",     "" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         p.consistency = bad[i];
         refuses(&p, PSRT_ERR_INVALID, "table w", "consistency");
@@ -158,7 +159,8 @@ Test(spec, texts)
 
 /* ---- comparing --------------------------------------------------------------------------------- */
 
-static void differs(const psrt_dense_params_t *pa, const psrt_dense_params_t *pb, const char *expect)
+static void differs(const psrt_dense_params_t *pa, const psrt_dense_params_t *pb,
+                    const char *expect)
 {
     psrti_table_spec_t a = make(pa), b = make(pb);
     char why[512] = "";

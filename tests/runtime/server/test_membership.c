@@ -70,7 +70,8 @@ Test(membership, prepare_holds_the_clock_of_ssp_too)
     fx_clock(fx, 0, 1, 0);
     psrti_shard_prepare(fx->shard, report, NULL);
     cr_assert_eq(reported, 1u);
-    for (uint64_t n = 1; n < 4; n++) fx_clock(fx, 0, 1, n);
+    for (uint64_t n = 1; n < 4; n++)
+        fx_clock(fx, 0, 1, n);
     cr_assert_not_null(fx_pull(fx, 0, 1, 2));
     cr_assert_null(fx_pull(fx, 0, 1, 3), "the joiner may start at 2");
     fx_forget(fx);

@@ -127,7 +127,8 @@ Test(client, all_that_wait_for_numbers_are_woken)
     fx_submit(fx, &op[256], 2, PUSH, 0, 0);
     fx_submit(fx, &op[257], 3, PUSH, 0, 0);
     cr_assert_eq(fx->sends, 256u);
-    for (size_t i = 256; i-- > 1;) fx_ack(fx, i, PSRT_OK, PSRTI_F_APPLIED, 0);
+    for (size_t i = 256; i-- > 1;)
+        fx_ack(fx, i, PSRT_OK, PSRTI_F_APPLIED, 0);
     fx->full[0] = 1;
     fx_ack(fx, 0, PSRT_OK, PSRTI_F_APPLIED, 0);
     psrti_client_table_fail(fx->client, 3, PSRT_ERR_MISMATCH, "another");
@@ -300,7 +301,8 @@ Test(client, clocks_of_ssp_stay_in_order)
     fx_t *fx = fx_open();
     psrti_cop_t op[2];
     fx_table(fx, 1, 10, "ssp:1", 0);
-    for (int i = 0; i < 2; i++) fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    for (int i = 0; i < 2; i++)
+        fx_submit(fx, &op[i], 1, PUSH, 0, 0);
     fx_ack(fx, 0, PSRT_ERR_AGAIN, 0, 0);
     fx_ack(fx, 1, PSRT_OK, PSRTI_F_APPLIED, 1);
     fx_ended(fx, &op[1], PSRT_OK);
@@ -384,13 +386,15 @@ Test(client, every_skip_is_told)
         sevens += fx->sent[i].hdr.step == 7;
     }
     cr_assert(fives == 2 && sevens == 2, "%u and %u", fives, sevens);
-    for (size_t i = 3; i < 7; i++) fx_ack(fx, i, PSRT_OK, 0, 0);
+    for (size_t i = 3; i < 7; i++)
+        fx_ack(fx, i, PSRT_OK, 0, 0);
     fx_submit(fx, &b, 1, PUSH, 2 * FX_SLICE, FX_SLICE); /* the pushes of before count no more */
     fx_ack(fx, 7, PSRT_OK, PSRTI_F_LATE, 9);
     fx_ended(fx, &b, PSRT_OK);
     fx_progress(fx);
     unsigned nines = 0;
-    for (size_t i = 8; i < fx->sends; i++) nines += fx->sent[i].hdr.step == 9;
+    for (size_t i = 8; i < fx->sends; i++)
+        nines += fx->sent[i].hdr.step == 9;
     cr_assert_eq(nines, 2u);
     fx_close(fx);
 }
@@ -478,7 +482,8 @@ Test(client, an_answer_that_says_lost_ends_everything_of_the_table)
     fx_submit(fx, &op[0], 1, PUSH, 0, 0);
     fx_submit(fx, &op[1], 1, PULL, 0, 10);
     fx_ack(fx, 1, PSRT_ERR_SHARD_LOST, 0, 0);
-    for (int i = 0; i < 2; i++) fx_ended(fx, &op[i], PSRT_ERR_SHARD_LOST);
+    for (int i = 0; i < 2; i++)
+        fx_ended(fx, &op[i], PSRT_ERR_SHARD_LOST);
     cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
     fx_close(fx);
 }
