@@ -72,14 +72,11 @@ static psrt_status_t choose(const char *list, const psrt_transport_ops_t **ops, 
     return n ? PSRT_OK : psrti_fail(PSRT_ERR_INVALID, "PSRT_TRANSPORT names no transport");
 }
 
-/* In the order of the choices of PSRT_SECURITY. */
-typedef enum level { LEVEL_ENCRYPTED, LEVEL_AUTHENTICATED, LEVEL_OFF } level_t;
-
 /* What the transport has to do; the handshake proves both ends at every level. */
-static psrt_security_t protection(const psrti_net_params_t *p)
+static psrt_security_t protection(const psrti_net_t *net)
 {
-    level_t level = (level_t)psrti_config_int(p->config, PSRTI_CONF_SECURITY);
-    int encrypted = level == LEVEL_ENCRYPTED || (level == LEVEL_AUTHENTICATED && p->control);
+    int encrypted = net->level == PSRTI_LEVEL_ENCRYPTED ||
+                    (net->level == PSRTI_LEVEL_AUTHENTICATED && net->p.control);
 
     return encrypted ? PSRT_SECURITY_ENCRYPTED : PSRT_SECURITY_OFF;
 }
@@ -90,7 +87,7 @@ static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *op
                                 psrt_iface_t **iface_p)
 {
     const psrti_net_params_t *p = &net->p;
-    psrt_security_t security = protection(p);
+    psrt_security_t security = protection(net);
     uint64_t life = p->incarnation;
 
     /* Identities must differ between two lives of a task, also before it has its incarnation. */
@@ -175,6 +172,7 @@ psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net
 
     if (!net) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a net");
     net->p = *params;
+    net->level = (psrti_level_t)psrti_config_int(params->config, PSRTI_CONF_SECURITY);
     psrti_list_init(&net->dialing);
     psrti_list_init(&net->pending);
     psrti_list_init(&net->up);

@@ -62,6 +62,7 @@ typedef struct net_link {
 
 struct psrti_net {
     psrti_net_params_t p;
+    psrti_level_t level;
     net_path_t paths[NET_MAX_PATHS]; /* best first */
     uint32_t npaths;
     uint32_t next_session;

@@ -38,16 +38,17 @@ enum { TOKEN_HELLO = 1, TOKEN_WELCOME = 2 };
 static void make_token(const psrti_jobkey_t *key, uint8_t kind, const psrti_acceptor_t *acceptor,
                        const psrti_hello_t *hello, uint32_t session, uint8_t token[16])
 {
-    uint8_t said[1 + 4 + 4 + 8 + 8 + 4 + PSRTI_CHALLENGE_BYTES + 4];
+    uint8_t said[1 + 4 + 4 + 8 + 8 + 4 + 4 + PSRTI_CHALLENGE_BYTES + 4];
 
     said[0] = kind;
     put32(said + 1, hello->task);
     put32(said + 5, hello->channel);
     put64(said + 9, hello->incarnation);
     put64(said + 17, hello->challenge);
-    put32(said + 25, acceptor->task);
-    memcpy(said + 29, acceptor->challenge, PSRTI_CHALLENGE_BYTES);
-    put32(said + 29 + PSRTI_CHALLENGE_BYTES, session);
+    put32(said + 25, hello->level);
+    put32(said + 29, acceptor->task);
+    memcpy(said + 33, acceptor->challenge, PSRTI_CHALLENGE_BYTES);
+    put32(said + 33 + PSRTI_CHALLENGE_BYTES, session);
     psrti_jobkey_token(key, said, sizeof said, token);
 }
 
@@ -65,7 +66,8 @@ void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTE
     put32(out + 20, hello->channel);
     put64(out + 24, hello->incarnation);
     put64(out + 32, hello->challenge);
-    memcpy(out + 40, hello->token, 16);
+    put32(out + 40, hello->level);
+    memcpy(out + 44, hello->token, 16);
 }
 
 psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *hello)
@@ -78,14 +80,22 @@ psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *
     hello->channel = get32(in + 20);
     hello->incarnation = get64(in + 24);
     hello->challenge = get64(in + 32);
-    memcpy(hello->token, in + 40, 16);
+    hello->level = get32(in + 40);
+    memcpy(hello->token, in + 44, 16);
     uint32_t role = PSRTI_TASK_ROLE(hello->task);
     return role == PSRTI_SERVER || role == PSRTI_WORKER ? PSRT_OK : PSRT_ERR_PROTOCOL;
 }
 
+static const char *level_name(uint32_t level)
+{
+    static const char *const names[] = { "encrypted", "authenticated", "off" };
+
+    return level < PSRTI_COUNT(names) ? names[level] : "another";
+}
+
 psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
-                                const psrti_acceptor_t *self, uint32_t channel, char *text,
-                                size_t size)
+                                const psrti_acceptor_t *self, uint32_t channel,
+                                psrti_level_t level, char *text, size_t size)
 {
     uint8_t token[16];
 
@@ -96,6 +106,11 @@ psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t
     make_token(key, TOKEN_HELLO, self, hello, 0, token);
     if (!psrti_jobkey_token_equal(token, hello->token)) {
         snprintf(text, size, "wrong job key, or a repeated HELLO");
+        return PSRT_ERR_REFUSED;
+    }
+    if (hello->level != level) {
+        snprintf(text, size, "PSRT_SECURITY is %s there and %s here", level_name(hello->level),
+                 level_name(level));
         return PSRT_ERR_REFUSED;
     }
     if (hello->channel != channel) {

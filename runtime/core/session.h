@@ -16,9 +16,16 @@
 #include "base/jobkey.h"
 
 #define PSRTI_CHALLENGE_BYTES 16   /* payload of the acceptor's HELLO */
-#define PSRTI_HELLO_BYTES 56       /* payload of the dialler's HELLO */
+#define PSRTI_HELLO_BYTES 60       /* payload of the dialler's HELLO */
 #define PSRTI_WELCOME_BYTES 16     /* payload of an accepting WELCOME: the token */
 #define PSRTI_WELCOME_TEXT_MAX 255 /* payload of a refusing one: why, without NUL */
+
+/* In the order of the choices of PSRT_SECURITY. The same for all tasks of a job. */
+typedef enum psrti_level {
+    PSRTI_LEVEL_ENCRYPTED,
+    PSRTI_LEVEL_AUTHENTICATED,
+    PSRTI_LEVEL_OFF
+} psrti_level_t;
 
 /* What the dialler knows of the other side before it says HELLO. */
 typedef struct psrti_acceptor {
@@ -32,6 +39,7 @@ typedef struct psrti_hello {
     uint32_t channel;  /* data: owner index; control: 0 */
     uint64_t incarnation;
     uint64_t challenge; /* random, of this connection */
+    uint32_t level;     /* psrti_level_t */
     uint8_t token[16];
 } psrti_hello_t;
 
@@ -43,8 +51,8 @@ void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTE
 psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *hello);
 /* Acceptor: OK or ERR_REFUSED with the reason for the dialler in text. */
 psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
-                                const psrti_acceptor_t *self, uint32_t channel, char *text,
-                                size_t size);
+                                const psrti_acceptor_t *self, uint32_t channel,
+                                psrti_level_t level, char *text, size_t size);
 
 /* Token of the acceptor's WELCOME to this HELLO. */
 void psrti_welcome_token(const psrti_jobkey_t *key, const psrti_acceptor_t *self,

@@ -112,6 +112,8 @@ class Strangers(JobTest):
             job.worker(0, PSRT_SECURITY="off", PSRT_START_TIMEOUT="2s").cmd("create", 30)
         self.assertIn(caught.exception.status, ("PSRT_ERR_REFUSED", "PSRT_ERR_START_TIMEOUT",
                                                 "PSRT_ERR_UNREACHABLE"))
+        self.assertIn("PSRT_SECURITY is authenticated there and encrypted here", self.refused(
+            "PSRT_ERR_REFUSED", job.worker(0, PSRT_SECURITY="authenticated"), "create"))
         self.end(job, w)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to become another user")
@@ -203,8 +205,8 @@ class Strangers(JobTest):
                 return task.output().count("or a repeated HELLO")
 
             for said in streams:  # both workers are there
+                before = repeats(server)
                 with wire.play_back(self.data, wire.with_new_routing_id(said)):
-                    before = repeats(server)
                     self.until(lambda: repeats(server) > before, "the repetition is refused")
             if level == "off":
                 for said in capture.streams_to(self.control[1]):

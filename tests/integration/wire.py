@@ -91,9 +91,10 @@ def play_back(address, said):
 
 
 def with_new_routing_id(said):
-    """A second connection with the routing id of a living one is dropped by libzmq itself."""
-    at = said.index(b"\x08Identity") + 13 + 24  # the last of 25 bytes, which are random
-    return said[:at] + bytes([said[at] ^ 0x5a]) + said[at + 1:]
+    """A second connection with the routing id of one that libzmq knows is dropped by libzmq itself.
+    The last 8 of its 25 bytes are random."""
+    at = said.index(b"\x08Identity") + 13 + 25
+    return said[:at - 8] + os.urandom(8) + said[at:]
 
 
 def may_capture():
@@ -131,11 +132,12 @@ class Capture:
 
     def listen(self):
         while True:
-            if select.select([self.socket], [], [], 0.1)[0]:
+            ended = self.ended.is_set()  # then what came before is in the queue, heartbeats go on
+            if select.select([self.socket], [], [], 0 if ended else 0.1)[0]:
                 data, where = self.socket.recvfrom(70_000)
                 if where[2] == socket.PACKET_OUTGOING:  # the loopback shows each twice
                     self.packets.append(data)
-            elif self.ended.is_set():
+            elif ended:
                 return
 
     def stop(self):

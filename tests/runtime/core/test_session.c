@@ -9,6 +9,7 @@
 
 #define WORKER PSRTI_TASK(PSRTI_WORKER, 1)
 #define SERVER PSRTI_TASK(PSRTI_SERVER, 0)
+#define LEVEL PSRTI_LEVEL_AUTHENTICATED
 
 /* The key of the examples of docs/wire-format.md. */
 static psrti_jobkey_t example_key(void)
@@ -34,7 +35,11 @@ static psrti_hello_t example_hello(const psrti_jobkey_t *key)
 {
     psrti_acceptor_t acceptor = example_acceptor();
     psrti_hello_t hello = {
-        .task = WORKER, .channel = 2, .incarnation = 7, .challenge = 0x1122334455667788ull
+        .task = WORKER,
+        .channel = 2,
+        .incarnation = 7,
+        .challenge = 0x1122334455667788ull,
+        .level = LEVEL,
     };
     psrti_hello_sign(key, &acceptor, &hello);
     return hello;
@@ -56,7 +61,7 @@ Test(session, hello_is_as_documented)
     cr_assert_eq(back.channel, 2);
     cr_assert_eq(back.incarnation, 7);
     cr_assert_eq(back.challenge, 0x1122334455667788ull);
-    cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, text, sizeof text), PSRT_OK);
+    cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, LEVEL, text, sizeof text), PSRT_OK);
 }
 
 Test(session, hello_is_decoded_strictly)
@@ -90,7 +95,7 @@ Test(session, every_byte_of_a_hello_counts)
         psrti_hello_encode(&hello, bytes);
         bytes[i] ^= 0x04;
         if (psrti_hello_decode(bytes, sizeof bytes, &back) != PSRT_OK) continue;
-        cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED,
+        cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED,
                      "byte %zu", i);
     }
 }
@@ -105,12 +110,12 @@ Test(session, a_hello_holds_for_one_challenge_and_one_task)
     for (size_t bit = 0; bit < 8 * PSRTI_CHALLENGE_BYTES; bit++) {
         psrti_acceptor_t other = example_acceptor();
         other.challenge[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, text, sizeof text),
+        cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, LEVEL, text, sizeof text),
                      PSRT_ERR_REFUSED, "bit %zu", bit);
     }
     psrti_acceptor_t other = example_acceptor();
     other.task = SERVER + 1;
-    cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
 }
 
 /* What a server says is no HELLO, should somebody send it back. */
@@ -122,7 +127,7 @@ Test(session, a_welcome_is_no_hello)
     char text[128];
 
     psrti_welcome_token(&key, &acceptor, &hello, 0, hello.token);
-    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 2, text, sizeof text),
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 2, LEVEL, text, sizeof text),
                  PSRT_ERR_REFUSED);
 }
 
@@ -134,14 +139,17 @@ Test(session, refusals_say_why)
     char text[128];
 
     other.secret[5] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "wrong job key, or a repeated HELLO");
     other = example_key();
     other.nonce[0] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "this address belongs to another job");
-    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 3, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 3, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "channel 2 was asked for, this is channel 3");
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 2, PSRTI_LEVEL_OFF, text, sizeof text),
+                 PSRT_ERR_REFUSED);
+    cr_assert_str_eq(text, "PSRT_SECURITY is authenticated there and off here");
 }
 
 Test(session, welcome_proves_the_peer)
