@@ -52,7 +52,7 @@ typedef struct net_link {
     uint32_t path;
     link_state_t state;
     int accepted;
-    uint64_t deadline; /* of the states before UP */
+    uint64_t deadline;         /* of the states before UP */
     psrti_acceptor_t acceptor; /* which side that is, `accepted` says */
     psrti_hello_t hello;       /* dialled: what was said */
     candidates_t *candidates;

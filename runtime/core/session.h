@@ -51,8 +51,8 @@ void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTE
 psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *hello);
 /* Acceptor: OK or ERR_REFUSED with the reason for the dialler in text. */
 psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
-                                const psrti_acceptor_t *self, uint32_t channel,
-                                psrti_level_t level, char *text, size_t size);
+                                const psrti_acceptor_t *self, uint32_t channel, psrti_level_t level,
+                                char *text, size_t size);
 
 /* Token of the acceptor's WELCOME to this HELLO. */
 void psrti_welcome_token(const psrti_jobkey_t *key, const psrti_acceptor_t *self,
