@@ -290,8 +290,8 @@ static psrt_status_t supersede(psrti_net_t *net, const psrti_hello_t *hello, cha
 static psrt_status_t judge(net_link_t *link, const psrti_hello_t *hello, char *text, size_t size)
 {
     const psrti_net_params_t *p = &link->net->p;
-    psrt_status_t st = psrti_hello_check(hello, p->key, &link->acceptor, p->channel,
-                                         link->net->level, text, size);
+    psrt_status_t st =
+        psrti_hello_check(hello, p->key, &link->acceptor, p->channel, link->net->level, text, size);
 
     if (st == PSRT_OK && p->admit)
         st = p->admit(p->arg, hello->task, hello->incarnation, text, size);

@@ -94,8 +94,8 @@ static const char *level_name(uint32_t level)
 }
 
 psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t *key,
-                                const psrti_acceptor_t *self, uint32_t channel,
-                                psrti_level_t level, char *text, size_t size)
+                                const psrti_acceptor_t *self, uint32_t channel, psrti_level_t level,
+                                char *text, size_t size)
 {
     uint8_t token[16];
 

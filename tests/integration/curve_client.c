@@ -5,8 +5,8 @@
  *
  * Prints what became of the CURVE handshake: "admitted", "refused", "closed" or "nothing". */
 #include <sodium.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <zmq.h>
 

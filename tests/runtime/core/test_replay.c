@@ -113,9 +113,8 @@ static void talk(end_t *s, end_t *w, tap_t *tap, const char *level, int control)
     cr_assert_eq(psrti_net_addrs(s->net, addr, 1), 1);
     tap_open(tap, addr[0]);
     snprintf(addr[0], sizeof addr[0], "tcp://127.0.0.1:%u", tap->port);
-    cr_assert_eq(
-        psrti_net_connect(w->net, (const char(*)[PSRT_ADDR_MAX])addr, 1, SERVER, 0, &link),
-        PSRT_OK);
+    cr_assert_eq(psrti_net_connect(w->net, (const char(*)[PSRT_ADDR_MAX])addr, 1, SERVER, 0, &link),
+                 PSRT_OK);
     until(&w->up, 1, w, s);
     cr_assert_eq(psrti_net_send(w->net, link, &hdr, secret_text, sizeof secret_text, NULL),
                  PSRT_OK);

@@ -95,8 +95,8 @@ Test(session, every_byte_of_a_hello_counts)
         psrti_hello_encode(&hello, bytes);
         bytes[i] ^= 0x04;
         if (psrti_hello_decode(bytes, sizeof bytes, &back) != PSRT_OK) continue;
-        cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED,
-                     "byte %zu", i);
+        cr_assert_eq(psrti_hello_check(&back, &key, &acceptor, 2, LEVEL, text, sizeof text),
+                     PSRT_ERR_REFUSED, "byte %zu", i);
     }
 }
 
@@ -115,7 +115,8 @@ Test(session, a_hello_holds_for_one_challenge_and_one_task)
     }
     psrti_acceptor_t other = example_acceptor();
     other.task = SERVER + 1;
-    cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &other, 2, LEVEL, text, sizeof text),
+                 PSRT_ERR_REFUSED);
 }
 
 /* What a server says is no HELLO, should somebody send it back. */
@@ -139,13 +140,16 @@ Test(session, refusals_say_why)
     char text[128];
 
     other.secret[5] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text),
+                 PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "wrong job key, or a repeated HELLO");
     other = example_key();
     other.nonce[0] ^= 1;
-    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &other, &acceptor, 2, LEVEL, text, sizeof text),
+                 PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "this address belongs to another job");
-    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 3, LEVEL, text, sizeof text), PSRT_ERR_REFUSED);
+    cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 3, LEVEL, text, sizeof text),
+                 PSRT_ERR_REFUSED);
     cr_assert_str_eq(text, "channel 2 was asked for, this is channel 3");
     cr_assert_eq(psrti_hello_check(&hello, &key, &acceptor, 2, PSRTI_LEVEL_OFF, text, sizeof text),
                  PSRT_ERR_REFUSED);
@@ -197,8 +201,9 @@ Test(session, welcome_refuses_with_a_text)
     psrt_hdr_t hdr = { .status = (uint8_t)-PSRT_ERR_STALE };
     char text[PSRTI_WELCOME_TEXT_MAX + 1], many[300];
 
-    cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, "too\nlate", 8, text, sizeof text),
-                 PSRT_ERR_STALE);
+    cr_assert_eq(
+        psrti_welcome_check(&key, &acceptor, &hello, &hdr, "too\nlate", 8, text, sizeof text),
+        PSRT_ERR_STALE);
     cr_assert_str_eq(text, "too?late");
     cr_assert_eq(psrti_welcome_check(&key, &acceptor, &hello, &hdr, NULL, 0, text, sizeof text),
                  PSRT_ERR_STALE);
