@@ -59,7 +59,7 @@ class Strangers(JobTest):
                 ("null", speaks), ("open", speaks + wire.frame(no_job))]
 
     def check_answer(self, job, name, got, curve):
-        """Nothing but a greeting, and where there is no CURVE the handshake that libzmq owes to all."""
+        """Nothing but a greeting; where there is no CURVE the handshake that libzmq owes to all."""
         self.assertNotIn(bytes.fromhex(job.nonce), got, name)
         self.assertNotIn(bytes.fromhex(job.secret), got, name)
         mechanism = (b"CURVE" if curve else b"NULL").ljust(20, b"\0")
@@ -198,7 +198,8 @@ class Strangers(JobTest):
             capture.stop()
             streams = capture.streams_to(self.data[1])
             self.assertEqual(len(streams), 2)
-            self.assertTrue(any(struct.pack("<5f", 1.5, 3, 4.5, 6, 7.5) * 200 in s for s in streams))
+            pushed = struct.pack("<5f", 1.5, 3, 4.5, 6, 7.5) * 200
+            self.assertTrue(any(pushed in s for s in streams))
             server, coordinator = job.srv[0], job.coord
 
             def repeats(task):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the network sees of a job: its listeners, what it says, what was said; ZMTP as far as needed."""
+"""What the network sees of a job: its listeners, what was said; ZMTP as far as needed."""
 import ctypes
 import glob
 import os
@@ -80,8 +80,8 @@ def exactly(s, n):
 
 
 def play_back(address, said):
-    """Says again what a ZMTP client with mechanism NULL said. libzmq hangs up on who does not wait for
-    its part of the handshake. Returns the connection."""
+    """Says again what a ZMTP client with mechanism NULL said. libzmq hangs up on who does not wait
+    for its part of the handshake. Returns the connection."""
     s = socket.create_connection(address, timeout=20)
     handshake = GREETING + 2 + said[GREETING + 1]
     s.sendall(said[:handshake])
