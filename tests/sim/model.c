@@ -426,7 +426,7 @@ static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t 
     sim_slice_t *s = &t->slice[k];
     const void *values;
     uint64_t version;
-    double seen[SLICE];
+    double seen[SLICE] = { 0 };
     if (psrti_shard_peek(shard, t->id, k, &values, &version) != PSRT_OK) {
         sim_fail(sim, "%s: slice %llu is not at its server", t->spec.name, (unsigned long long)k);
         return;

@@ -204,8 +204,10 @@ Test(frame, unknown_fields_are_rejected)
 /* Only f32 has a 16-bit form on the wire. */
 Test(frame, a_codec_is_for_f32)
 {
-    for (uint8_t dtype = 0; dtype <= PSRT_I64; dtype++) {
-        psrt_hdr_t hdr = { .type = PSRTI_T_PUSH, .dtype = dtype, .codec = PSRTI_CODEC_BF16 };
+    for (int dtype = 0; dtype <= PSRT_I64; dtype++) {
+        psrt_hdr_t hdr = { .type = PSRTI_T_PUSH,
+                           .dtype = (uint8_t)dtype,
+                           .codec = PSRTI_CODEC_BF16 };
         uint8_t bytes[PSRTI_FRAME_BYTES];
         psrti_frame_encode(&hdr, bytes);
         cr_assert_eq(psrti_frame_decode(bytes, &hdr, NULL),

@@ -103,7 +103,7 @@ typedef struct bad_case {
     int flip; /* byte of the encoded header that is changed */
     unsigned parts;
     size_t size[3]; /* bytes of each part; the first starts with the header */
-    int link;       /* or: a link message of this kind */
+    int64_t link;   /* or: a link message of this kind */
     uint64_t value;
     psrt_status_t why;
 } bad_case_t;
@@ -253,7 +253,7 @@ static size_t plain_hello(uint8_t out[160])
     memset(out, 0, 160);
     out[0] = 0xff, out[8] = 1, out[9] = 0x7f, out[10] = 3;
     memcpy(out + 12, "NULL", 4);
-    memcpy(out + 64, ready, size);
+    memcpy(out + 64, ready, size); /* NOLINT(bugprone-not-null-terminated-result): no text */
     out[65] = (uint8_t)(size - 2);
     return 64 + size;
 }

@@ -83,7 +83,7 @@ psrt_status_t zt_addr_resolve(const char *host, uint16_t port, char (*out)[PSRT_
 
 psrt_status_t zt_addr_of_listener(int fd, char addr[PSRT_ADDR_MAX])
 {
-    struct sockaddr_storage sa;
+    struct sockaddr_storage sa = { 0 };
     socklen_t len = sizeof(sa), size = sizeof(int);
     int listening = 0;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening ||
