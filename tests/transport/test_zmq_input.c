@@ -252,8 +252,8 @@ static size_t plain_hello(uint8_t out[160])
     const size_t size = sizeof(ready) - 1;
     memset(out, 0, 160);
     out[0] = 0xff, out[8] = 1, out[9] = 0x7f, out[10] = 3;
-    memcpy(out + 12, "NULL", 4);
-    memcpy(out + 64, ready, size); /* NOLINT(bugprone-not-null-terminated-result): no text */
+    memcpy(out + 12, "NULL", 4); /* NOLINT(bugprone-not-null-terminated-result): no text */
+    memcpy(out + 64, ready, size);
     out[65] = (uint8_t)(size - 2);
     return 64 + size;
 }
