@@ -144,11 +144,14 @@ Test(zmq_lifetime, idle_receiver)
     node_fill(data, sizeof(data), 1);
     node_open_pair(&a, &b, PSRT_SECURITY_OFF);
     size_t before = rss_bytes();
+    (void)before;
     unsigned count = fill_window(&b, data, sizeof(data), sent, PSRTI_COUNT(sent));
     cr_assert_eq(count, 4);
     PUMP(count_done(sent, count) == count, &b); /* all left our memory */
     cr_assert_eq(fill_window(&b, data, sizeof(data), sent, 1), 0);
+#ifndef PSRT_OWN_TEST_RUNNER /* a sanitizer's own memory says nothing of ours */
     cr_assert_lt(rss_bytes(), before + 32 * MIB);
+#endif
     PUMP(a.received == count && b.writable == 1, &a, &b);
     node_exchange(&a, &b);
     node_close(&b);
