@@ -45,7 +45,7 @@ static const char *add_entry(psrti_spec_t *out, char *item, int alone)
 psrt_status_t psrti_spec_parse(const char *what, const char *text, psrti_spec_t *out)
 {
     if (!text || !*text) return malformed(what, "", "is empty");
-    if (strlen(text) >= sizeof(out->text)) return malformed(what, text, "is longer than 255 bytes");
+    if (strlen(text) >= sizeof(out->text)) return malformed(what, text, "is longer than 511 bytes");
     memcpy(out->text, text, strlen(text) + 1);
     out->name = out->text;
     out->count = 0;

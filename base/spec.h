@@ -7,8 +7,8 @@
 
 #include <psrt/status.h>
 
-#define PSRTI_SPEC_KEYS 16
-#define PSRTI_SPEC_TEXT 256
+#define PSRTI_SPEC_KEYS 32
+#define PSRTI_SPEC_TEXT 512
 
 /* Parsed text. "ssp:3" gives name "ssp" and one entry with key "" and value "3". Points into
  * itself: not to be copied by assignment. */

@@ -21,7 +21,8 @@ int bench_kernels(int argc, char **argv);
 int kernels_options_parse(int argc, char **argv, kernels_options_t *out);
 
 /* What a plain C loop does that touches the same bytes. dst and src have n elements of dst_bytes and
- * src_bytes; `fold` adds to dst, else dst is only written. NULL: no kernel has this shape. */
+ * src_bytes; `fold` adds to dst, else dst is only written; dst_bytes 0: src is only read, dst has room for
+ * one element. NULL: no kernel has this shape. */
 typedef void kernels_plain_fn(void *dst, const void *src, uint64_t n);
 kernels_plain_fn *kernels_plain(uint32_t dst_bytes, uint32_t src_bytes, int fold);
 

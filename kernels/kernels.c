@@ -49,6 +49,14 @@ psrt_status_t psrti_kernels_select(const char *name, const psrti_kernels_t **ker
     return psrti_fail_unknown("kernels variant", name, names, count);
 }
 
+double psrti_squares_total(const psrti_squares_t *sum)
+{
+    double total = 0;
+    for (int j = 0; j < PSRTI_LANES; j++)
+        total += sum->lane[j];
+    return total;
+}
+
 void psrt_kernel_copy(void *dst, const void *src, uint64_t bytes) { best()->copy(dst, src, bytes); }
 
 void psrt_kernel_add_f32(float *dst, const float *src, uint64_t elements)

@@ -18,6 +18,22 @@ typedef void (*psrti_add_fn)(void *dst, const void *a, const void *b, uint64_t n
  * average is a true division, so that n equal contributions whose sum is exact give back that
  * value, which a multiplication by the rounded 1/n does not. */
 typedef void (*psrti_divide_fn)(void *dst, const void *src, double divisor, uint64_t n);
+/* dst[i] = src[i] * factor, the factor rounded to the element type first (dst may be src). */
+typedef void (*psrti_scale_fn)(void *dst, const void *src, double factor, uint64_t n);
+
+/* A sum of squares in f64, in 16 lanes whatever the registers, so that every variant gives the same
+ * bits: element i of the array goes to lane i % 16. An array can be given in pieces, each but the last a
+ * multiple of 16 elements. */
+#define PSRTI_LANES 16
+typedef struct psrti_squares {
+    double lane[PSRTI_LANES];
+    int nonfinite; /* an element is NaN or infinite; of f64, lanes overflow earlier */
+} psrti_squares_t;
+/* Adds n elements to what `sum` (at first zeros) has. */
+typedef void (*psrti_squares_fn)(psrti_squares_t *sum, const void *src, uint64_t n);
+/* The lanes added in their order, first to last. */
+double psrti_squares_total(const psrti_squares_t *sum);
+
 /* dst[i] = src[i] in another format; no overlap. */
 typedef void (*psrti_convert_fn)(void *dst, const void *src, uint64_t n);
 
@@ -29,6 +45,8 @@ typedef struct psrti_kernels {
     struct psrti_kernels_of_type {
         psrti_add_fn add;
         psrti_divide_fn divide;
+        psrti_scale_fn scale;
+        psrti_squares_fn squares;
     } f32, f64;
     /* Integers: two's complement, a sum beyond the range wraps around. */
     psrti_add_fn add_i32, add_i64;

@@ -5,19 +5,41 @@
 
 #include <psrt/ext/optimizer_v1.h>
 
+#include "kernels/schedule.h"
+
+/* Room for a canonical text and its end. */
+#define PSRTI_OPTIMIZER_TEXT 512
+
 typedef struct psrti_optimizer {
     const psrt_optimizer_ops_t *ops; /* NULL: "none", pushes are added to the values */
     double params[PSRT_OPTIMIZER_MAX_PARAMS];
     int num_states; /* of ops; 0 for none */
+    /* Keys that every optimizer understands. */
+    int lr;                /* index of the hyper-parameter `lr`; -1: it has none */
+    double clip_norm;      /* most that the norm of the gradient may be; 0: off */
+    double skip_nonfinite; /* 1: a step whose gradient has NaN or infinities changes nothing */
+    double ema;            /* decay of the averages of the weights; 0: off */
+    psrti_schedule_t schedule;
 } psrti_optimizer_t;
 
 /* "adam:lr=1e-3"; NULL or "none": none. ERR_INVALID with last error (nearest name). */
 psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out);
-/* Canonical text with every hyper-parameter, to compare and to show specifications. */
+/* Canonical text with every hyper-parameter, and those of the common keys that are not at their
+ * default, to compare and to show specifications. */
 psrt_status_t psrti_optimizer_format(const psrti_optimizer_t *opt, char *buf, size_t size);
 /* Gives the n elements of state `index`, which are zeros, their value before the first update. */
 void psrti_optimizer_state_fill(const psrti_optimizer_t *opt, int index, psrt_dtype_t dtype,
                                 void *state, uint64_t n);
+/* Norms of the whole table that an update needs: PSRT_NEEDS_*. */
+unsigned psrti_optimizer_needs(const psrti_optimizer_t *opt);
+/* Does an update need a fact about the whole table, a norm or whether all of it is finite? */
+int psrti_optimizer_two_phase(const psrti_optimizer_t *opt);
+/* The factor of a gradient of this norm: min(1, clip_norm / (norm + 1e-6)), as PyTorch's
+ * clip_grad_norm_; NaN for NaN. 1 without clip_norm. */
+double psrti_optimizer_clip_scale(const psrti_optimizer_t *opt, double norm);
+/* Hyper-parameters of update `step`, 0 for the first: those of opt, lr after the schedule. */
+void psrti_optimizer_params_at(const psrti_optimizer_t *opt, uint64_t step,
+                               double params[PSRT_OPTIMIZER_MAX_PARAMS]);
 /* The table, NULL at the end, for listings and tests. */
 const psrt_optimizer_ops_t *const *psrti_optimizer_all(void);
 

@@ -18,16 +18,27 @@
     X(add_bf16_to_f32, 4, 4, 2, k->bf16.add_to_f32(dst, a, b, n))                                  \
     X(divide_f32, 4, 4, 0, k->f32.divide(dst, a, 3, n))                                            \
     X(divide_f64, 8, 8, 0, k->f64.divide(dst, a, 3, n))                                            \
+    X(scale_f32, 4, 4, 0, k->f32.scale(dst, a, 3, n))                                              \
+    X(scale_f64, 8, 8, 0, k->f64.scale(dst, a, 3, n))                                              \
+    X(squares_f32, 0, 4, 0, squares(k->f32.squares, a, n))                                         \
+    X(squares_f64, 0, 8, 0, squares(k->f64.squares, a, n))                                         \
     X(f32_from_f16, 4, 2, 0, k->f16.to_f32(dst, a, n))                                             \
     X(f16_from_f32, 2, 4, 0, k->f16.from_f32(dst, a, n))                                           \
     X(f32_from_bf16, 4, 2, 0, k->bf16.to_f32(dst, a, n))                                           \
     X(bf16_from_f32, 2, 4, 0, k->bf16.from_f32(dst, a, n))
 
+/* The total is of no use here, but it has to be computed. */
+static void squares(psrti_squares_fn add, const void *a, uint64_t n)
+{
+    psrti_squares_t sum = { .nonfinite = 0 };
+    add(&sum, a, n);
+}
+
 #define DEFINE_RUN(name, dst_bytes, a_bytes, b_bytes, call)                                        \
     static void run_##name(const psrti_kernels_t *k, void *dst, const void *a, const void *b,      \
                            uint64_t n)                                                             \
     {                                                                                              \
-        (void)b;                                                                                   \
+        (void)dst, (void)b;                                                                        \
         call;                                                                                      \
     }
 KERNELS(DEFINE_RUN)

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/squares.h"
 
 #define COPY_BLOCK 256
 /* Below, memcpy does not use `rep movsb` and is better at small sizes than any loop here. */
@@ -105,12 +106,66 @@ PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t byte
             d[i] = x[i] / by;                                                                      \
     }
 
+#define DEFINE_SCALE(SUFFIX, T, V, PS)                                                             \
+    PSRTI_TARGET_AVX2 static void scale_##SUFFIX(void *dst, const void *src, double factor,        \
+                                                 uint64_t n)                                       \
+    {                                                                                              \
+        enum { LANES = 32 / sizeof(T) };                                                           \
+        T *d = dst;                                                                                \
+        const T *x = src, by = (T)factor;                                                          \
+        uint64_t i = 0;                                                                            \
+        for (; i + TURN * LANES <= n; i += TURN * LANES) {                                         \
+            V v[TURN];                                                                             \
+            for (int k = 0; k < TURN; k++)                                                         \
+                v[k] = _mm256_mul_##PS(LOAD_##PS(x + i + k * LANES), _mm256_set1_##PS(by));        \
+            for (int k = 0; k < TURN; k++)                                                         \
+                STORE_##PS(d + i + k * LANES, v[k]);                                               \
+        }                                                                                          \
+        for (; i < n; i++)                                                                         \
+            d[i] = x[i] * by;                                                                      \
+    }
+
 DEFINE_ADD(f32, float, __m256, ps)
 DEFINE_ADD(f64, double, __m256d, pd)
 DEFINE_ADD(i32, uint32_t, __m256i, epi32)
 DEFINE_ADD(i64, uint64_t, __m256i, epi64)
 DEFINE_DIVIDE(f32, float, __m256, ps)
 DEFINE_DIVIDE(f64, double, __m256d, pd)
+DEFINE_SCALE(f32, float, __m256, ps)
+DEFINE_SCALE(f64, double, __m256d, pd)
+
+/* ---- sums of squares, four lanes of f64 a register --------------------------------------------- */
+
+PSRTI_TARGET_AVX2 static inline __m256d f64_of_f32(const float *x)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(x));
+}
+
+PSRTI_TARGET_AVX2 static inline __m256d f64_of_f64(const double *x) { return _mm256_loadu_pd(x); }
+
+#define DEFINE_SQUARES(SUFFIX, T)                                                                  \
+    PSRTI_TARGET_AVX2 static void squares_##SUFFIX(psrti_squares_t *sum, const void *src,          \
+                                                   uint64_t n)                                     \
+    {                                                                                              \
+        const T *x = src;                                                                          \
+        __m256d lane[4], strange = _mm256_setzero_pd(); /* x - x: 0, or NaN */                     \
+        uint64_t i = 0;                                                                            \
+        for (int k = 0; k < 4; k++)                                                                \
+            lane[k] = _mm256_loadu_pd(sum->lane + 4 * k);                                          \
+        for (; i + PSRTI_LANES <= n; i += PSRTI_LANES)                                             \
+            for (int k = 0; k < 4; k++) {                                                          \
+                const __m256d v = f64_of_##SUFFIX(x + i + 4 * k);                                  \
+                lane[k] = _mm256_add_pd(lane[k], _mm256_mul_pd(v, v));                             \
+                strange = _mm256_or_pd(strange, _mm256_sub_pd(v, v));                              \
+            }                                                                                      \
+        for (int k = 0; k < 4; k++)                                                                \
+            _mm256_storeu_pd(sum->lane + 4 * k, lane[k]);                                          \
+        sum->nonfinite |= _mm256_movemask_pd(_mm256_cmp_pd(strange, strange, _CMP_UNORD_Q)) != 0;  \
+        psrti_squares_tail_##SUFFIX(sum, x, i, n);                                                 \
+    }
+
+DEFINE_SQUARES(f32, float)
+DEFINE_SQUARES(f64, double)
 
 /* ---- 16-bit formats, eight elements at a time -------------------------------------------------- */
 
@@ -185,8 +240,8 @@ const psrti_kernels_t psrti_kernels_avx2 = {
     .score = 20,
     .supported = psrti_cpu_has_avx2,
     .copy = psrti_copy_avx2,
-    .f32 = { add_f32, divide_f32 },
-    .f64 = { add_f64, divide_f64 },
+    .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
+    .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
     .add_i32 = add_i32,
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/squares.h"
 
 /* Masks of the first n lanes, n below the number of lanes. */
 #define FIRST8(n) ((__mmask8)((1u << (n)) - 1))
@@ -56,12 +57,64 @@
         }                                                                                          \
     }
 
+#define DEFINE_SCALE(SUFFIX, T, V, LANES, PS)                                                      \
+    PSRTI_TARGET_AVX512 static void scale_##SUFFIX(void *dst, const void *src, double factor,      \
+                                                   uint64_t n)                                     \
+    {                                                                                              \
+        T *d = dst;                                                                                \
+        const T *x = src;                                                                          \
+        const V by = _mm512_set1_##PS((T)factor);                                                  \
+        uint64_t i = 0;                                                                            \
+        for (; i + LANES <= n; i += LANES)                                                         \
+            _mm512_storeu_##PS(d + i, _mm512_mul_##PS(_mm512_loadu_##PS(x + i), by));              \
+        if (i < n) {                                                                               \
+            const __mmask##LANES m = FIRST##LANES(n - i);                                          \
+            V v = _mm512_mul_##PS(_mm512_maskz_loadu_##PS(m, x + i), by);                          \
+            _mm512_mask_storeu_##PS(d + i, m, v);                                                  \
+        }                                                                                          \
+    }
+
 DEFINE_ADD(f32, float, __m512, 16, ps)
 DEFINE_ADD(f64, double, __m512d, 8, pd)
 DEFINE_ADD(i32, uint32_t, __m512i, 16, epi32)
 DEFINE_ADD(i64, uint64_t, __m512i, 8, epi64)
 DEFINE_DIVIDE(f32, float, __m512, 16, ps)
 DEFINE_DIVIDE(f64, double, __m512d, 8, pd)
+DEFINE_SCALE(f32, float, __m512, 16, ps)
+DEFINE_SCALE(f64, double, __m512d, 8, pd)
+
+/* ---- sums of squares, eight lanes of f64 a register -------------------------------------------- */
+
+PSRTI_TARGET_AVX512 static inline __m512d f64_of_f32(const float *x)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(x));
+}
+
+PSRTI_TARGET_AVX512 static inline __m512d f64_of_f64(const double *x) { return _mm512_loadu_pd(x); }
+
+#define DEFINE_SQUARES(SUFFIX, T)                                                                  \
+    PSRTI_TARGET_AVX512 static void squares_##SUFFIX(psrti_squares_t *sum, const void *src,        \
+                                                     uint64_t n)                                   \
+    {                                                                                              \
+        const T *x = src;                                                                          \
+        __m512d low = _mm512_loadu_pd(sum->lane), high = _mm512_loadu_pd(sum->lane + 8);           \
+        __m512d strange = _mm512_setzero_pd(); /* x - x: 0, or NaN */                              \
+        uint64_t i = 0;                                                                            \
+        for (; i + PSRTI_LANES <= n; i += PSRTI_LANES) {                                           \
+            const __m512d v = f64_of_##SUFFIX(x + i), w = f64_of_##SUFFIX(x + i + 8);              \
+            low = _mm512_add_pd(low, _mm512_mul_pd(v, v));                                         \
+            high = _mm512_add_pd(high, _mm512_mul_pd(w, w));                                       \
+            strange = _mm512_or_pd(strange, _mm512_sub_pd(v, v));                                  \
+            strange = _mm512_or_pd(strange, _mm512_sub_pd(w, w));                                  \
+        }                                                                                          \
+        _mm512_storeu_pd(sum->lane, low);                                                          \
+        _mm512_storeu_pd(sum->lane + 8, high);                                                     \
+        sum->nonfinite |= _mm512_cmp_pd_mask(strange, strange, _CMP_UNORD_Q) != 0;                 \
+        psrti_squares_tail_##SUFFIX(sum, x, i, n);                                                 \
+    }
+
+DEFINE_SQUARES(f32, float)
+DEFINE_SQUARES(f64, double)
 
 /* ---- 16-bit formats, sixteen elements at a time ------------------------------------------------ */
 
@@ -143,8 +196,8 @@ const psrti_kernels_t psrti_kernels_avx512 = {
     .score = 30,
     .supported = psrti_cpu_has_avx512,
     .copy = psrti_copy_avx2,
-    .f32 = { add_f32, divide_f32 },
-    .f64 = { add_f64, divide_f64 },
+    .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
+    .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
     .add_i32 = add_i32,
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },

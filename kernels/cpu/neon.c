@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/squares.h"
 
 /* glibc's memcpy for aarch64 is a plain loop of 64 bytes a turn: nothing to gain. */
 static void copy(void *dst, const void *src, uint64_t bytes)
@@ -47,12 +48,57 @@ static void copy(void *dst, const void *src, uint64_t bytes)
             d[i] = x[i] / by;                                                                      \
     }
 
+#define DEFINE_SCALE(SUFFIX, T, S)                                                                 \
+    static void scale_##SUFFIX(void *dst, const void *src, double factor, uint64_t n)              \
+    {                                                                                              \
+        enum { LANES = 16 / sizeof(T) };                                                           \
+        T *d = dst;                                                                                \
+        const T *x = src, by = (T)factor;                                                          \
+        uint64_t i = 0;                                                                            \
+        for (; i + LANES <= n; i += LANES)                                                         \
+            vst1q_##S(d + i, vmulq_##S(vld1q_##S(x + i), vdupq_n_##S(by)));                        \
+        for (; i < n; i++)                                                                         \
+            d[i] = x[i] * by;                                                                      \
+    }
+
 DEFINE_ADD(f32, float, float32x4_t, f32)
 DEFINE_ADD(f64, double, float64x2_t, f64)
 DEFINE_ADD(i32, uint32_t, uint32x4_t, u32)
 DEFINE_ADD(i64, uint64_t, uint64x2_t, u64)
 DEFINE_DIVIDE(f32, float, f32)
 DEFINE_DIVIDE(f64, double, f64)
+DEFINE_SCALE(f32, float, f32)
+DEFINE_SCALE(f64, double, f64)
+
+/* ---- sums of squares, two lanes of f64 a register ---------------------------------------------- */
+
+static inline float64x2_t f64_of_f32(const float *x) { return vcvt_f64_f32(vld1_f32(x)); }
+
+static inline float64x2_t f64_of_f64(const double *x) { return vld1q_f64(x); }
+
+#define DEFINE_SQUARES(SUFFIX, T)                                                                  \
+    static void squares_##SUFFIX(psrti_squares_t *sum, const void *src, uint64_t n)                \
+    {                                                                                              \
+        const T *x = src;                                                                          \
+        float64x2_t lane[8];                                                                       \
+        uint64x2_t finite = vdupq_n_u64(UINT64_MAX);                                               \
+        uint64_t i = 0;                                                                            \
+        for (int k = 0; k < 8; k++)                                                                \
+            lane[k] = vld1q_f64(sum->lane + 2 * k);                                                \
+        for (; i + PSRTI_LANES <= n; i += PSRTI_LANES)                                             \
+            for (int k = 0; k < 8; k++) {                                                          \
+                const float64x2_t v = f64_of_##SUFFIX(x + i + 2 * k);                              \
+                lane[k] = vaddq_f64(lane[k], vmulq_f64(v, v));                                     \
+                finite = vandq_u64(finite, vceqzq_f64(vsubq_f64(v, v)));                           \
+            }                                                                                      \
+        for (int k = 0; k < 8; k++)                                                                \
+            vst1q_f64(sum->lane + 2 * k, lane[k]);                                                 \
+        sum->nonfinite |= !(vgetq_lane_u64(finite, 0) & vgetq_lane_u64(finite, 1));                \
+        psrti_squares_tail_##SUFFIX(sum, x, i, n);                                                 \
+    }
+
+DEFINE_SQUARES(f32, float)
+DEFINE_SQUARES(f64, double)
 
 /* ---- 16-bit formats, four elements at a time --------------------------------------------------- */
 
@@ -124,8 +170,8 @@ const psrti_kernels_t psrti_kernels_neon = {
     .score = 20,
     .supported = supported,
     .copy = copy,
-    .f32 = { add_f32, divide_f32 },
-    .f64 = { add_f64, divide_f64 },
+    .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
+    .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
     .add_i32 = add_i32,
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/squares.h"
 
 static void copy(void *dst, const void *src, uint64_t bytes)
 {
@@ -40,6 +41,32 @@ static void divide_f64(void *dst, const void *src, double divisor, uint64_t n)
     const double *x = src;
     for (uint64_t i = 0; i < n; i++)
         d[i] = x[i] / divisor;
+}
+
+static void scale_f32(void *dst, const void *src, double factor, uint64_t n)
+{
+    float *d = dst;
+    const float *x = src, by = (float)factor;
+    for (uint64_t i = 0; i < n; i++)
+        d[i] = x[i] * by;
+}
+
+static void scale_f64(void *dst, const void *src, double factor, uint64_t n)
+{
+    double *d = dst;
+    const double *x = src;
+    for (uint64_t i = 0; i < n; i++)
+        d[i] = x[i] * factor;
+}
+
+static void squares_f32(psrti_squares_t *sum, const void *src, uint64_t n)
+{
+    psrti_squares_tail_f32(sum, src, 0, n);
+}
+
+static void squares_f64(psrti_squares_t *sum, const void *src, uint64_t n)
+{
+    psrti_squares_tail_f64(sum, src, 0, n);
 }
 
 /* Unsigned: signed overflow is undefined, and the bits are the same. */
@@ -93,8 +120,8 @@ const psrti_kernels_t psrti_kernels_scalar = {
     .score = 10,
     .supported = supported,
     .copy = copy,
-    .f32 = { add_f32, divide_f32 },
-    .f64 = { add_f64, divide_f64 },
+    .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
+    .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
     .add_i32 = add_i32,
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },

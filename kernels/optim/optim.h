@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/optimizer.h"
+#include "kernels/power.h"
 
 /* In front of a body's loop: value_out may equal value_in, which `restrict` does not allow, but no
  * element depends on another. */
@@ -89,16 +90,6 @@
     }
 PSRTI_DEFINE_SELECTIONS(f32, float)
 PSRTI_DEFINE_SELECTIONS(f64, double)
-
-/* base^n by squaring. pow would do, but libm picks its code by processor, and servers of a job
- * shall agree to the bit. */
-static inline double psrti_power(double base, uint64_t n)
-{
-    double result = 1;
-    for (; n; n >>= 1, base *= base)
-        if (n & 1) result *= base;
-    return result;
-}
 
 /* Lines of a `check`. NaN fails each. */
 #define PSRTI_REQUIRE_RATE(index, name)                                                            \

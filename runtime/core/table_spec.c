@@ -167,15 +167,36 @@ static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t
     return PSRT_OK;
 }
 
+/* A two-phase optimizer waits for a fact about the whole table, so there must be steps of the whole
+ * table. */
+static psrt_status_t check_two_phase(const psrti_optimizer_t *opt, const psrti_table_spec_t *spec)
+{
+    if (!psrti_optimizer_two_phase(opt)) return PSRT_OK;
+    if (spec->consistency != PSRTI_SYNC)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: optimizer %s needs consistency sync: its updates depend on "
+                          "the gradient of the whole table",
+                          spec->name, spec->optimizer);
+    return psrti_fail(PSRT_ERR_UNSUPPORTED,
+                      "table %s: optimizer %s: updates that depend on the gradient of the whole "
+                      "table are not supported yet",
+                      spec->name, spec->optimizer);
+}
+
+/* After the consistency. */
 static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
 {
     psrti_optimizer_t opt;
     psrt_status_t rc = psrti_optimizer_parse(text, &opt);
-    if (!rc && opt.ops && is_integer(spec))
-        return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
-                          spec->name, opt.ops->name, psrt_dtype_name(spec->value_dtype));
     if (!rc) rc = psrti_optimizer_format(&opt, spec->optimizer, sizeof spec->optimizer);
-    return name_table(rc, spec);
+    if (rc) return name_table(rc, spec);
+    if (is_integer(spec) && strcmp(spec->optimizer, "none") != 0)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
+                          spec->name, spec->optimizer, psrt_dtype_name(spec->value_dtype));
+    if (opt.ema > 0)
+        return psrti_fail(PSRT_ERR_UNSUPPORTED, "table %s: optimizer %s: ema is not supported yet",
+                          spec->name, spec->optimizer);
+    return check_two_phase(&opt, spec);
 }
 
 psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t *params,
@@ -192,8 +213,8 @@ psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t 
     if (!rc) rc = set_codec(params->codec, &s);
     if (!rc) rc = set_shape(params, &s);
     if (!rc) rc = set_init(params->init, &s);
-    if (!rc) rc = set_optimizer(params->optimizer, &s);
     if (!rc) rc = set_consistency(params->consistency, &s);
+    if (!rc) rc = set_optimizer(params->optimizer, &s);
     if (!rc) rc = set_reduce(params, &s);
     if (!rc) *spec = s;
     return rc;

@@ -20,7 +20,7 @@ typedef struct psrti_table_spec {
     uint64_t shape[PSRT_MAX_DIMS];
     uint64_t elements;
     char init[128];      /* as it was given, "zeros" if it was not   */
-    char optimizer[256]; /* canonical text with every hyper-parameter */
+    char optimizer[512]; /* canonical text with every hyper-parameter */
     psrti_consistency_t consistency;
     uint32_t staleness; /* ssp */
     uint32_t backup;    /* sync: workers that a step does not wait for */

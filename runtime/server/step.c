@@ -70,7 +70,10 @@ static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t firs
         if (!out) return PSRT_ERR_NO_MEMORY;
         if (len < slice->len) s->k->copy(out->data, in->data, slice->len * t->value_bytes);
     }
-    psrt_apply_t blk = { .params = t->opt.params, .t = slice->updates + 1 };
+    double params[PSRT_OPTIMIZER_MAX_PARAMS];
+    int sync = t->spec.consistency == PSRTI_SYNC;
+    psrti_optimizer_params_at(&t->opt, sync ? slice->version : slice->updates, params);
+    psrt_apply_t blk = { .params = params, .t = slice->updates + 1 };
     uint64_t step = PSRTI_APPLY_BLOCK / t->acc_bytes;
     for (uint64_t i = 0; i < len; i += step) {
         blk.n = PSRTI_MIN(step, len - i);

@@ -150,6 +150,116 @@ static void check_divide(const psrti_kernels_t *k)
 
 Test(kernels, divide, .timeout = 120) { each_variant(check_divide); }
 
+static double product(psrt_dtype_t dtype, double a, double b)
+{
+    return dtype == PSRT_F32 ? (double)(float)((float)a * (float)b) : a * b;
+}
+
+static void check_scale_at(const psrti_kernels_t *k, sums_t *s, double factor, uint64_t n,
+                           unsigned to, unsigned from)
+{
+    put_awkward(s->dtype, s->dst, ROOM, 3);
+    put_awkward(s->dtype, s->expected, ROOM, 3);
+    for (uint64_t i = 0; i < n; i++)
+        put(s->dtype, s->expected, to + i,
+            product(s->dtype, get(s->dtype, s->a, from + i), factor));
+    of_type(k, s->dtype)->scale(at(s->dtype, s->dst, to), at(s->dtype, s->a, from), factor, n);
+    uint64_t i = first_difference(s->dtype, s->dst, s->expected, ROOM);
+    cr_assert_eq(i, ROOM, "%s scale n=%d by %g differs at %d", k->name, (int)n, factor, (int)i);
+}
+
+static void check_scale(const psrti_kernels_t *k)
+{
+    static const double factors[] = { 3, 0.1, 1, -7e30, 1e-40, 0, INFINITY, NAN };
+    static sums_t s;
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
+        s.dtype = dtypes[t];
+        put_awkward(s.dtype, s.a, ROOM, 1);
+        for (size_t f = 0; f < PSRTI_COUNT(factors); f++)
+            for (uint64_t n = 0; n <= MAX_N; n++)
+                for (unsigned shift = 0; shift < MAX_SHIFT; shift++)
+                    check_scale_at(k, &s, factors[f], n, shift, MAX_SHIFT - 1 - shift);
+        put_awkward(s.dtype, s.expected, ROOM, 1);
+        for (uint64_t i = 0; i < MAX_N; i++)
+            put(s.dtype, s.expected, i, product(s.dtype, get(s.dtype, s.a, i), 0.1));
+        of_type(k, s.dtype)->scale(s.a, s.a, 0.1, MAX_N);
+        cr_assert_eq(first_difference(s.dtype, s.a, s.expected, ROOM), ROOM, "in place");
+    }
+}
+
+Test(kernels, scale, .timeout = 120) { each_variant(check_scale); }
+
+/* ---- sums of squares ------------------------------------------------------------------------- */
+
+/* Sizes whose sums round; a NaN, an infinity or an overflow would hide what the other lanes have. */
+static double moderate(uint64_t i, uint64_t seed)
+{
+    double x = awkward(i, seed);
+    return isfinite(x) && fabs(x) < 1e15 ? x : 0.1 * (double)i;
+}
+
+/* Lane j has the elements i with i % 16 == j, in their order. */
+static void check_squares_of(const psrti_kernels_t *k, psrt_dtype_t dtype, const void *array,
+                             unsigned first, uint64_t n)
+{
+    double lane[16] = { 0 }, total = 0;
+    int nonfinite = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double x = get(dtype, array, first + i);
+        lane[i % 16] += x * x;
+        nonfinite |= !isfinite(x);
+    }
+    for (int j = 0; j < 16; j++)
+        total += lane[j];
+    /* In two pieces, the first one of whole turns. */
+    for (uint64_t cut = 0; cut <= n; cut += 48) {
+        psrti_squares_t sum = { .nonfinite = 0 };
+        of_type(k, dtype)->squares(&sum, at(dtype, (void *)array, first), cut);
+        of_type(k, dtype)->squares(&sum, at(dtype, (void *)array, first + cut), n - cut);
+        cr_assert_eq(first_difference(PSRT_F64, sum.lane, lane, 16), 16u, "%s n=%d+%d", k->name,
+                     (int)n, first);
+        double got = psrti_squares_total(&sum);
+        cr_assert_eq(first_difference(PSRT_F64, &got, &total, 1), 1u, "%s n=%d", k->name, (int)n);
+        cr_assert_eq(sum.nonfinite, nonfinite, "%s n=%d+%d", k->name, (int)n, first);
+    }
+}
+
+static void check_squares(const psrti_kernels_t *k)
+{
+    static double array[ROOM];
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+        for (int awkward_ones = 0; awkward_ones < 2; awkward_ones++) {
+            for (uint64_t i = 0; i < ROOM; i++)
+                put(dtypes[t], array, i, awkward_ones ? awkward(i, 5) : moderate(i, 5));
+            for (uint64_t n = 0; n <= MAX_N; n++)
+                for (unsigned first = 0; first < MAX_SHIFT; first++)
+                    check_squares_of(k, dtypes[t], array, first, n);
+        }
+}
+
+Test(kernels, squares, .timeout = 120) { each_variant(check_squares); }
+
+/* One of them anywhere is seen; what overflows only as a square is none. */
+static void check_nonfinite(const psrti_kernels_t *k)
+{
+    static const double strange[] = { NAN, INFINITY, -INFINITY };
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+        for (uint64_t where = 0; where < 40; where++)
+            for (size_t s = 0; s < PSRTI_COUNT(strange); s++) {
+                double array[40];
+                psrti_squares_t sum = { .nonfinite = 0 };
+                for (uint64_t i = 0; i < 40; i++)
+                    put(dtypes[t], array, i, dtypes[t] == PSRT_F32 ? (double)FLT_MAX : DBL_MAX);
+                of_type(k, dtypes[t])->squares(&sum, array, 40);
+                cr_assert_eq(sum.nonfinite, 0, "%s", k->name);
+                put(dtypes[t], array, where, strange[s]);
+                of_type(k, dtypes[t])->squares(&sum, array, 40);
+                cr_assert_eq(sum.nonfinite, 1, "%s at %d", k->name, (int)where);
+            }
+}
+
+Test(kernels, nonfinite) { each_variant(check_nonfinite); }
+
 /* n equal contributions average to exactly that value. */
 static void check_average(const psrti_kernels_t *k)
 {
@@ -290,6 +400,10 @@ static void check_nothing(const psrti_kernels_t *k)
     k->f64.add(NULL, NULL, NULL, 0);
     k->f32.divide(NULL, NULL, 2, 0);
     k->f64.divide(NULL, NULL, 2, 0);
+    k->f32.scale(NULL, NULL, 2, 0);
+    k->f64.scale(NULL, NULL, 2, 0);
+    k->f32.squares(&(psrti_squares_t){ .nonfinite = 0 }, NULL, 0);
+    k->f64.squares(&(psrti_squares_t){ .nonfinite = 0 }, NULL, 0);
     k->add_i32(NULL, NULL, NULL, 0);
     k->add_i64(NULL, NULL, NULL, 0);
     k->f16.to_f32(NULL, NULL, 0);

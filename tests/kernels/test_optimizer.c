@@ -120,7 +120,13 @@ Test(optimizer, adam_after_many_steps)
     psrti_optimizer_t opt = parsed("adam:lr=0.5,beta1=0.9,beta2=0.999,eps=1e-8");
     for (size_t i = 0; i < PSRTI_COUNT(steps); i++) {
         double grad = 0.3, value = 0, m1 = 0.2, m2 = 0.07, t = (double)steps[i];
-        psrt_apply_t block = { 1, &grad, &value, &value, { &m1, &m2 }, opt.params, steps[i] };
+        psrt_apply_t block = { .n = 1,
+                               .grad = &grad,
+                               .value_in = &value,
+                               .value_out = &value,
+                               .state = { &m1, &m2 },
+                               .params = opt.params,
+                               .t = steps[i] };
         double m1_hat = (0.9 * m1 + 0.1 * grad) / -expm1(t * log(0.9));
         double m2_hat = (0.999 * m2 + 0.001 * grad * grad) / -expm1(t * log(0.999));
         apply(&opt, PSRT_F64, &block);
@@ -136,7 +142,13 @@ static void check_nadam(uint64_t t, double momentum_decay)
              momentum_decay);
     psrti_optimizer_t opt = parsed(text);
     double grad = 0.3, value = 0, m1 = 0.2, m2 = 0.07;
-    psrt_apply_t block = { 1, &grad, &value, &value, { &m1, &m2 }, opt.params, t };
+    psrt_apply_t block = { .n = 1,
+                           .grad = &grad,
+                           .value_in = &value,
+                           .value_out = &value,
+                           .state = { &m1, &m2 },
+                           .params = opt.params,
+                           .t = t };
     double mu = 0, log_product = 0, decay = momentum_decay * log(0.96);
     for (uint64_t i = 1; i <= t; i++) {
         mu = 0.9 * (1 - exp((double)i * decay) / 2);
@@ -166,7 +178,13 @@ static float step_once(const char *text, float grad, float value)
 {
     psrti_optimizer_t opt = parsed(text);
     float state[PSRT_OPTIMIZER_MAX_STATES] = { 0 };
-    psrt_apply_t block = { 1, &grad, &value, &value, { NULL }, opt.params, 1 };
+    psrt_apply_t block = { .n = 1,
+                           .grad = &grad,
+                           .value_in = &value,
+                           .value_out = &value,
+                           .state = { NULL },
+                           .params = opt.params,
+                           .t = 1 };
     for (int s = 0; s < opt.num_states; s++) {
         psrti_optimizer_state_fill(&opt, s, PSRT_F32, &state[s], 1);
         block.state[s] = &state[s];
@@ -214,7 +232,13 @@ Test(optimizer, centered_rmsprop_of_a_constant_gradient)
 {
     psrti_optimizer_t opt = parsed("rmsprop:lr=0.5,alpha=0.5,eps=0.25,centered=1");
     float grad = 1, value = 8, square = 1 - 0x1p-23f, momentum = 0, mean = 1;
-    psrt_apply_t block = { 1, &grad, &value, &value, { &square, &momentum, &mean }, opt.params, 9 };
+    psrt_apply_t block = { .n = 1,
+                           .grad = &grad,
+                           .value_in = &value,
+                           .value_out = &value,
+                           .state = { &square, &momentum, &mean },
+                           .params = opt.params,
+                           .t = 9 };
     apply(&opt, PSRT_F32, &block);
     cr_assert_eq(square, 1 - 0x1p-24f);
     cr_assert_eq(mean, 1);
@@ -345,6 +369,10 @@ static void check_format(const char *text, const char *canonical)
     again = parsed(buf);
     cr_assert_eq(again.ops, opt.ops);
     cr_assert_arr_eq(again.params, opt.params, sizeof opt.params);
+    cr_assert_arr_eq(&again.schedule, &opt.schedule, sizeof opt.schedule);
+    cr_assert_eq(again.clip_norm, opt.clip_norm);
+    cr_assert_eq(again.skip_nonfinite, opt.skip_nonfinite);
+    cr_assert_eq(again.ema, opt.ema);
     cr_assert_neq(psrti_optimizer_format(&opt, buf, strlen(canonical)), PSRT_OK);
 }
 
@@ -359,6 +387,64 @@ Test(optimizer, canonical_text)
                  "adam:lr=3,beta1=0.9,beta2=0.999,eps=1e-08,weight_decay=0.05,clip_value=1");
     check_format("sgd:lr=0.30000000000000004",
                  "sgd:lr=0.30000000000000004,weight_decay=0,clip_value=0");
+}
+
+/* Keys that every optimizer understands are shown when they are not at their default. */
+Test(optimizer, common_keys_in_the_text)
+{
+    check_format("none:ema=0.5,clip_norm=2", "none:clip_norm=2,ema=0.5");
+    check_format("none:clip_norm=0,schedule=constant,gamma=0.1", "none");
+    check_format("sgd:skip_nonfinite=true,ema=0.999,schedule=cosine,total=100,warmup=7,final=1e-4",
+                 "sgd:lr=0.01,weight_decay=0,clip_value=0,schedule=cosine,warmup=7,total=100,"
+                 "final=0.0001,skip_nonfinite=1,ema=0.999");
+    check_format("sgd:schedule=step,period=30,gamma=0.5",
+                 "sgd:lr=0.01,weight_decay=0,clip_value=0,schedule=step,period=30,gamma=0.5");
+}
+
+/* The longest text there is: every number has 17 digits. */
+Test(optimizer, longest_text_has_room)
+{
+    psrti_optimizer_t opt = parsed("sgd:schedule=step,period=1");
+    char text[PSRTI_OPTIMIZER_TEXT];
+    opt.clip_norm = opt.ema = opt.schedule.warmup = opt.schedule.period = opt.schedule.gamma =
+        opt.schedule.total = opt.schedule.final = -0x1.123456789abcdp-1021;
+    opt.skip_nonfinite = 1;
+    for (int i = 0; i < PSRT_OPTIMIZER_MAX_PARAMS; i++)
+        opt.params[i] = opt.clip_norm;
+    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++) {
+        opt.ops = *ops;
+        cr_assert_eq(psrti_optimizer_format(&opt, text, sizeof text), PSRT_OK, "%s", (*ops)->name);
+    }
+}
+
+Test(optimizer, two_phase)
+{
+    static const struct {
+        const char *text;
+        unsigned needs;
+        int two_phase;
+    } cases[] = { { "none", 0, 0 },
+                  { "adam:ema=0.9,warmup=3,clip_value=1", 0, 0 },
+                  { "none:clip_norm=1", PSRT_NEEDS_GRAD_NORM, 1 },
+                  { "adam:clip_norm=1", PSRT_NEEDS_GRAD_NORM, 1 },
+                  { "sgd:skip_nonfinite=1", 0, 1 } };
+    for (size_t i = 0; i < PSRTI_COUNT(cases); i++) {
+        psrti_optimizer_t opt = parsed(cases[i].text);
+        cr_assert_eq(psrti_optimizer_needs(&opt), cases[i].needs, "%s", cases[i].text);
+        cr_assert_eq(psrti_optimizer_two_phase(&opt), cases[i].two_phase, "%s", cases[i].text);
+    }
+}
+
+/* clip_coef of torch.nn.utils.clip_grad_norm_. */
+Test(optimizer, clip_scale)
+{
+    psrti_optimizer_t off = parsed("sgd"), opt = parsed("sgd:clip_norm=2");
+    cr_assert_eq(psrti_optimizer_clip_scale(&off, 1e30), 1);
+    cr_assert_eq(psrti_optimizer_clip_scale(&opt, 0), 1);
+    cr_assert_eq(psrti_optimizer_clip_scale(&opt, 1.5), 1);
+    cr_assert_eq(psrti_optimizer_clip_scale(&opt, 4), 2 / 4.000001);
+    cr_assert_eq(psrti_optimizer_clip_scale(&opt, INFINITY), 0);
+    cr_assert(isnan(psrti_optimizer_clip_scale(&opt, NAN)));
 }
 
 /* Row of docs/optimizers.md: | `name` | `hyper-parameters with defaults` | `state`, `state` | */
@@ -450,6 +536,11 @@ Test(optimizer, bad_text_names_what_is_wrong)
         { "lion:beta2=1", "beta2 must" },
         { "sgd:clip_value=-1", "clip_value must" },
         { "adam:clip_value=inf", "clip_value" },
+        { "adam:clip_norm=-1", "clip_norm must" },
+        { "none:clip_norm=inf", "clip_norm" },
+        { "adam:skip_nonfinite=2", "skip_nonfinite must" },
+        { "adam:ema=1", "ema must" },
+        { "adam:clip_nrom=1", "\"clip_norm\"?" },
     };
     for (size_t i = 0; i < PSRTI_COUNT(bad); i++) {
         psrti_optimizer_t opt, before;

@@ -24,9 +24,9 @@ typedef struct psrt_kernel_info {
     const char *name;    /* "copy", "add_f32", "f16_from_f32", ...                */
     const char *variant; /* "scalar", "avx2", ...; PSRT_CPU takes these           */
     int available;       /* usable on this machine                                */
-    uint32_t dst_bytes;  /* bytes of an element of dst ...                        */
-    uint32_t a_bytes;    /* ... of operand a ...                                  */
-    uint32_t b_bytes;    /* ... and of operand b; 0: the kernel has only one      */
+    uint32_t dst_bytes;  /* bytes of an element of dst; 0: the kernel only reads    */
+    uint32_t a_bytes;    /* ... of operand a                                       */
+    uint32_t b_bytes;    /* ... of operand b; 0: the kernel has only one           */
 } psrt_kernel_info_t;
 
 /**
@@ -38,7 +38,7 @@ typedef struct psrt_kernel_info {
 psrt_status_t psrt_kernel_query(size_t index, psrt_kernel_info_t *info_p);
 
 /**
- * Runs entry `index` on n elements. A division is by 3.
+ * Runs entry `index` on n elements. A division or multiplication is by 3.
  * @param dst,a,b n elements each, aligned to their size; b is not used by kernels of one operand
  * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID not available on this machine
  * @threads any  @blocks no  @since 0.1

@@ -7,6 +7,9 @@
  * unless `state_start` says otherwise.
  * `apply` is called for blocks of a slice, fused with the last fold; it must be a pure function of its
  * arguments and treat each element alone, so that results depend on neither blocks nor servers.
+ *
+ * Two-phase optimizers (`needs` is not 0) also use L2 norms of the whole table. They work in sync
+ * tables only: a step is applied when the norms of all its slices are known.
  */
 #ifndef PSRT_EXT_OPTIMIZER_V1_H
 #define PSRT_EXT_OPTIMIZER_V1_H
@@ -33,7 +36,16 @@ typedef struct psrt_apply {
     void *state[PSRT_OPTIMIZER_MAX_STATES];
     const double *params; /* hyper-parameters in the order of `param_names` */
     uint64_t t;           /* 1 for the first update of this slice, grows by 1 with each */
+    /* Two-phase: `prepare` writes it, may be the memory of grad; `apply` reads it in place of grad. */
+    void *update;
+    /* Of the whole table: those that `needs` asks for. The update's is known to `apply` only. */
+    double grad_norm, value_norm, update_norm;
 } psrt_apply_t;
+
+/* Norms that an optimizer needs. */
+#define PSRT_NEEDS_GRAD_NORM 1u   /* of the combined gradient, after clipping by norm */
+#define PSRT_NEEDS_VALUE_NORM 2u  /* of the values before the update */
+#define PSRT_NEEDS_UPDATE_NORM 4u /* of what `prepare` writes */
 
 typedef struct psrt_optimizer_ops {
     size_t size;
@@ -50,6 +62,10 @@ typedef struct psrt_optimizer_ops {
     void (*apply_f64)(const psrt_apply_t *block);
     /* Value of all elements of state `index` before the first update; NULL: 0 for every state. */
     double (*state_start)(int index, const double *params);
+    unsigned needs; /* PSRT_NEEDS_*, 0: each element alone */
+    /* With NEEDS_UPDATE_NORM, else NULL: changes the states and writes `update`, not the values. */
+    void (*prepare_f32)(const psrt_apply_t *block);
+    void (*prepare_f64)(const psrt_apply_t *block);
 } psrt_optimizer_ops_t;
 
 #ifdef __cplusplus

@@ -151,6 +151,10 @@ Test(spec, texts)
         p.consistency = bad[i];
         refuses(&p, PSRT_ERR_INVALID, "table w", "consistency");
     }
+    p = params(), p.consistency = "async", p.optimizer = "sgd:clip_norm=1";
+    refuses(&p, PSRT_ERR_INVALID, "table w: optimizer sgd:", "needs consistency sync");
+    p.consistency = "ssp:2", p.optimizer = "none:skip_nonfinite=1";
+    refuses(&p, PSRT_ERR_INVALID, "table w: optimizer none:", "needs consistency sync");
     p = params(), p.reduce = "mean";
     refuses(&p, PSRT_ERR_INVALID, "reduce", "mean");
     p = params(), p.deterministic = 1, p.consistency = "async";

@@ -99,6 +99,8 @@ Test(table_spec, integers)
     p.reduce = NULL;
     p.optimizer = "sgd:lr=1";
     refused(&p, "optimizer sgd");
+    p.optimizer = "none:ema=0.5";
+    refused(&p, "optimizer none:ema=0.5");
     p.optimizer = "none";
     p.dtype = PSRT_I64;
     p.init = "constant:value=9007199254740992"; /* 2^53 */

@@ -54,6 +54,30 @@ Test(shard, optimizer_states_start_where_the_optimizer_says)
     fx_close(fx);
 }
 
+/* Rates of 1, 1/2, 1/4 and so on, for the step that is closed: one without a gradient counts too. */
+Test(shard, schedule_of_the_steps)
+{
+    fx_t *fx = fx_open(1);
+    fx_table(fx, 1, 4, "sgd:lr=1,schedule=step,period=1,gamma=0.5", NULL, NULL, NULL, 0);
+    fx_push(fx, 0, 1, 0, -8, 0);
+    fx_push(fx, 0, 1, 1, -8, 0);
+    cr_assert_float_eq(fx_value(fx, 1, 0), 12.0f, 0.0);
+    fx_clock(fx, 0, 1, 2);
+    fx_push(fx, 0, 1, 3, -8, 0);
+    cr_assert_float_eq(fx_value(fx, 1, 0), 13.0f, 0.0);
+    fx_close(fx);
+}
+
+Test(shard, schedule_of_the_updates_in_async)
+{
+    fx_t *fx = fx_open(2);
+    fx_table(fx, 1, 4, "sgd:lr=1,schedule=linear,total=4", "async", NULL, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        fx_push(fx, (uint32_t)i % 2, 1, 7, -8, 0);
+    cr_assert_float_eq(fx_value(fx, 1, 3), 8.0f + 6.0f + 4.0f, 0.0);
+    fx_close(fx);
+}
+
 Test(shard, a_late_push_is_discarded_and_told)
 {
     fx_t *fx = fx_open(1);
