@@ -56,6 +56,10 @@ typedef enum psrti_config_type {
       "contexts end when the coordinator, or a server that lives, was unreachable for this long")  \
     X(RETRY, DURATION, "PSRT_RETRY", "2s", NULL, 1000000, 0,                                       \
       "first retransmission of an unanswered request; doubles up to 16 times this")                \
+    X(OP_DEADLINE, DURATION, "PSRT_OP_DEADLINE", "0s", NULL, 0, 0,                                 \
+      "operations without a deadline of their own end after this long; 0: never")                  \
+    X(CANCEL_TIMEOUT, DURATION, "PSRT_CANCEL_TIMEOUT", "1s", NULL, 1000000, 0,                     \
+      "a server that does not answer a cancel for this long is fenced: its link is dialled anew")  \
     X(EAGER_ARENA, SIZE, "PSRT_ARENA", "16MiB", NULL, 4096, 0,                                     \
       "staging of a worker for pushes from ordinary memory")                                       \
     X(WINDOW, SIZE, "PSRT_WINDOW", "4MiB", NULL, 4096, 0, "payload in flight per connection")      \

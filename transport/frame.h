@@ -21,7 +21,8 @@ typedef enum psrti_frame_type {
     PSRTI_T_VALUE = 9,   /* reply to a pull or push_pull: payload, step = version         */
     PSRTI_T_MOVED = 10,  /* header only: step = owner, term = its term                    */
     PSRTI_T_BYE = 11,    /* orderly end of a session                                      */
-    PSRTI_T_MAX = 11
+    PSRTI_T_CANCEL = 12, /* header only: the request with this seq is taken back          */
+    PSRTI_T_MAX = 12
 } psrti_frame_type_t;
 
 /* How the payload of a PUSH or VALUE of an f32 table stands on the wire; `dtype` stays that of the

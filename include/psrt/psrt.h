@@ -335,10 +335,15 @@ typedef struct psrt_submit_params {
     size_t size;
     psrt_op_fn callback; /**< NULL: none */
     void *arg;
+    /** Nanoseconds from now. An op that has not ended by then ends with ERR_DEADLINE as soon as nobody
+     *  can touch its memory, as if by psrt_op_cancel; its text says what was missing: workers whose
+     *  contribution it waited for, or the server that did not answer. 0: PSRT_OP_DEADLINE, which is none
+     *  by default. */
+    uint64_t deadline_ns;
 } psrt_submit_params_t;
 #define PSRT_SUBMIT_PARAMS_INIT                                                                    \
     {                                                                                              \
-        sizeof(psrt_submit_params_t), NULL, NULL                                                   \
+        sizeof(psrt_submit_params_t), NULL, NULL, 0                                                \
     }
 
 /**
@@ -351,8 +356,8 @@ typedef struct psrt_submit_params {
  * @param params   NULL for none
  * @param op_p     the operation, released by psrt_op_wait or psrt_op_release; NULL: wait here
  * @return OK: started (or, with op_p NULL, done); ERR_INVALID (the text names table and field);
- *         with op_p NULL also the errors of the op: ERR_SHARD_LOST, ERR_MISMATCH, ERR_FENCED,
- *         ERR_COORDINATOR_LOST, ERR_CLOSED, ERR_UNREACHABLE (a server lives, but no path led to it for
+ *         with op_p NULL also the errors of the op: ERR_DEADLINE, ERR_CANCELED, ERR_SHARD_LOST,
+ *         ERR_MISMATCH, ERR_FENCED, ERR_COORDINATOR_LOST, ERR_CLOSED, ERR_UNREACHABLE (a server lives, but no path led to it for
  *         PSRT_COORDINATOR_TIMEOUT; the context is lost)
  * @threads any  @blocks only with op_p NULL  @since 0.1
  */
@@ -383,6 +388,18 @@ psrt_status_t psrt_op_test(psrt_op_t *op, psrt_result_t *result_p);
  * @threads any; one thread waits for an op  @blocks yes  @since 0.1
  */
 psrt_status_t psrt_op_wait(psrt_op_t *op, uint64_t timeout_ns);
+
+/**
+ * Asks an operation to end. It ends with ERR_CANCELED, or as it would have if it is done before that; wait
+ * or test it as any other. Parts that were not sent yet are given up at once, the others are taken back
+ * from their servers; a server that does not answer within PSRT_CANCEL_TIMEOUT is cut off and dialled
+ * anew. Once the op ended nobody reads or writes its memory any more. A push that ended so has been
+ * applied, per slice, once or not at all; it keeps its step, which it ends as far as it would have:
+ * docs/consistency.md. An op that ended stays as it is.
+ * @param op NULL is allowed
+ * @threads any; not while another thread may release the op  @blocks no  @since 0.1
+ */
+void psrt_op_cancel(psrt_op_t *op);
 
 /**
  * Releases an operation without waiting. One that has not ended goes on and still uses its memory.

@@ -32,7 +32,7 @@ static psrt_status_t send_init(psrt_context_t *ctx, size_t count, psrt_table_t *
                                .init = 1,
                                .count = tables[i]->spec.elements };
         psrt_op_t *op;
-        rc = psrti_worker_submit(ctx->worker, &x, 1, NULL, NULL, &op);
+        rc = psrti_worker_submit(ctx->worker, &x, 1, &(psrti_submit_t){ 0 }, &op);
         if (!rc) rc = psrti_worker_wait(op, PSRT_FOREVER);
     }
     return rc;
@@ -185,9 +185,14 @@ static psrt_status_t submit(psrt_context_t *ctx, const psrt_request_t *requests,
     psrt_op_t *op;
     if (!op_p && psrti_worker_may_wait(ctx->worker, "a request without op_p"))
         return PSRT_ERR_INVALID;
-    psrt_status_t rc =
-        psrti_worker_submit(ctx->worker, transfers, count, params ? params->callback : NULL,
-                            params ? params->arg : NULL, &op);
+    psrti_submit_t how = { 0 };
+    if (params) {
+        how.callback = params->callback;
+        how.arg = params->arg;
+        how.deadline_ns = params->deadline_ns;
+    }
+    if (!how.deadline_ns) how.deadline_ns = psrti_config_u64(ctx->config, PSRTI_CONF_OP_DEADLINE);
+    psrt_status_t rc = psrti_worker_submit(ctx->worker, transfers, count, &how, &op);
     if (rc) return rc;
     if (!op_p) return psrti_worker_wait(op, PSRT_FOREVER);
     *op_p = op;
@@ -257,6 +262,11 @@ psrt_status_t psrt_op_test(psrt_op_t *op, psrt_result_t *result_p)
 psrt_status_t psrt_op_wait(psrt_op_t *op, uint64_t timeout_ns)
 {
     return op ? psrti_worker_wait(op, timeout_ns) : PSRT_OK;
+}
+
+void psrt_op_cancel(psrt_op_t *op)
+{
+    if (op) psrti_worker_cancel(op);
 }
 
 void psrt_op_release(psrt_op_t *op)

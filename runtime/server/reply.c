@@ -119,19 +119,33 @@ void psrti_shard_link_writable(psrti_shard_t *s, psrti_peer_t *peer)
     }
 }
 
+static psrt_hdr_t ack_of(const psrt_hdr_t *req, psrt_status_t status)
+{
+    return (psrt_hdr_t){ .type = PSRTI_T_ACK,
+                         .term = req->term,
+                         .seq = req->seq,
+                         .table = req->table,
+                         .vshard = req->vshard,
+                         .offset = req->offset,
+                         .priority = req->priority,
+                         .status = (uint8_t)-status };
+}
+
 void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
                      psrt_status_t status, uint16_t flags, uint64_t version)
 {
-    psrt_hdr_t hdr = { .type = PSRTI_T_ACK,
-                       .flags = flags,
-                       .term = req->term,
-                       .seq = req->seq,
-                       .step = version,
-                       .table = req->table,
-                       .vshard = req->vshard,
-                       .offset = req->offset,
-                       .priority = req->priority,
-                       .status = (uint8_t)-status };
+    psrt_hdr_t hdr = ack_of(req, status);
+    hdr.flags = flags;
+    hdr.step = version;
+    reply(s, peer, &hdr, NULL);
+}
+
+void psrti_reply_canceled(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
+                          const psrt_hdr_t *missing)
+{
+    psrt_hdr_t hdr = ack_of(req, PSRT_ERR_CANCELED);
+    hdr.seq_floor = missing->seq_floor;
+    hdr.length = missing->length;
     reply(s, peer, &hdr, NULL);
 }
 

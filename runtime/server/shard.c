@@ -322,6 +322,7 @@ static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *
         psrti_pull_or_park(s, peer, slice, req, req->step, 0);
         return PSRT_RX_DONE;
     }
+    if (req->type == PSRTI_T_CANCEL) return psrti_cancel(s, peer, slice, req);
     int init = req->type == PSRTI_T_INIT; /* never encoded: the master starts as given */
     psrt_dtype_t dtype = init ? t->spec.value_dtype : t->spec.grad_dtype;
     uint8_t codec = init ? PSRTI_CODEC_NONE : (uint8_t)t->spec.codec;
@@ -336,7 +337,7 @@ psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
     const psrt_hdr_t *req = &msg->hdr;
     if (req->type == PSRTI_T_BYE) return PSRT_RX_DONE;
     if (req->type != PSRTI_T_PUSH && req->type != PSRTI_T_PULL && req->type != PSRTI_T_INIT &&
-        req->type != PSRTI_T_CLOCK)
+        req->type != PSRTI_T_CLOCK && req->type != PSRTI_T_CANCEL)
         return PSRT_RX_BAD;
     if (s->view && (peer->rank >= s->nworkers || req->vshard >= s->view->nvshards))
         return PSRT_RX_BAD;

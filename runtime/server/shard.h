@@ -4,7 +4,8 @@
  * real links, tests/sim with simulated ones.
  *
  * Invariants
- *  - A contribution is added once: recorded in the client's window exactly when it was added.
+ *  - A contribution is added once: recorded in the client's window exactly when it was added; one that
+ *    its client took back is recorded there as refused.
  *  - A slice is published whole: readers pin a block; an apply writes in place only when nobody does.
  *  - A sync step closes once, in order, when every member that counts for it has ended it.
  *  - Nothing waits inside: what cannot be answered yet is parked as a header, never as payload. */
@@ -62,6 +63,7 @@ typedef struct psrti_shard_counts {
     uint64_t late;       /* contributions to closed steps                */
     uint64_t moved;      /* messages refused for their term              */
     uint64_t parked;     /* pulls and push_pulls that had to wait        */
+    uint64_t canceled;   /* requests taken back before they were served  */
     uint64_t steps;      /* sync steps of slices closed                  */
     uint64_t blocks;     /* value blocks in use, all versions            */
 } psrti_shard_counts_t;

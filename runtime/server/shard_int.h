@@ -114,6 +114,9 @@ struct psrti_shard {
 /* reply.c */
 void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
                      psrt_status_t status, uint16_t flags, uint64_t version);
+/* Answer to CANCEL: `missing` has seq_floor and length, which name the workers that were waited for. */
+void psrti_reply_canceled(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
+                          const psrt_hdr_t *missing);
 void psrti_reply_moved(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req);
 /* Value of the slice's published version; tag, offset, length as asked for. */
 void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, uint64_t tag,
@@ -130,7 +133,13 @@ void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t
 psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice);
 void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block);
 
+/* cancel.c: the worker takes a request for elements of this slice back. */
+psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
+                       const psrt_hdr_t *req);
+
 /* step.c */
+/* Window of the peer's numbers on a virtual shard, made on first use; NULL: no memory. */
+psrti_window_t *psrti_window_of(psrti_shard_t *s, const psrti_peer_t *peer, uint16_t vshard);
 psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice, psrt_msg_t *msg);
 psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *table,
                       const psrt_hdr_t *req);
@@ -141,6 +150,12 @@ void psrti_step_free(psrti_step_t *step, uint32_t nworkers);
 void *psrti_acc_new(const psrti_slice_t *slice);
 uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *table);
 
+/* Does `step` count this worker: alive, and not a joiner that starts later? */
+static inline int psrti_step_counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank,
+                                    uint64_t step)
+{
+    return s->view->workers[rank].alive && t->from_step[rank] <= step;
+}
 static inline size_t psrti_bit_words(uint32_t nworkers) { return (nworkers + 63) / 64; }
 static inline uint64_t *psrti_contributed(const psrti_shard_t *s, psrti_slice_t *slice,
                                           uint64_t step)

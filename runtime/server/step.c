@@ -126,12 +126,6 @@ static psrt_status_t add_range(psrti_shard_t *s, psrti_slice_t *slice, void **ds
     return PSRT_OK;
 }
 
-/* Does `step` count this worker: alive, and not a joiner that starts later? */
-static int counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank, uint64_t step)
-{
-    return s->view->workers[rank].alive && t->from_step[rank] <= step;
-}
-
 /* What is staged for a rank goes into acc, or becomes it. Needs no memory, so it cannot fail. */
 static void unstage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t *st, uint32_t rank)
 {
@@ -154,7 +148,7 @@ static void drain_staged(psrti_shard_t *s, psrti_slice_t *slice, uint64_t n, int
     const uint64_t *ended = psrti_ended(s, slice, n);
     for (; st->next_rank < s->nworkers; st->next_rank++) {
         uint32_t r = st->next_rank;
-        if (!all && counts(s, slice->table, r, n) && !psrti_bit_get(ended, r)) break;
+        if (!all && psrti_step_counts(s, slice->table, r, n) && !psrti_bit_get(ended, r)) break;
         unstage(s, slice, st, r);
     }
 }
@@ -180,7 +174,8 @@ static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
     for (uint32_t r = 0; r < s->nworkers; r++) {
         if (!s->view->workers[r].alive) continue;
         later |= t->from_step[r] > n || t->skipped[r] > n;
-        if (!counts(s, t, r, n) || psrti_bit_get(ended, r) || (with && with->rank == r)) continue;
+        if (!psrti_step_counts(s, t, r, n) || psrti_bit_get(ended, r) || (with && with->rank == r))
+            continue;
         missing++;
         gone += t->skipped[r] > n;
     }
@@ -305,7 +300,7 @@ static psrt_status_t contribute(psrti_shard_t *s, psrti_peer_t *peer, psrti_slic
 
 /* ---- messages ---------------------------------------------------------------------------------- */
 
-static psrti_window_t *window_of(psrti_shard_t *s, const psrti_peer_t *peer, uint16_t vshard)
+psrti_window_t *psrti_window_of(psrti_shard_t *s, const psrti_peer_t *peer, uint16_t vshard)
 {
     uint64_t key = (uint64_t)peer->task << 16 | vshard;
     psrti_window_t *w = psrti_map_get(&s->windows, key);
@@ -431,7 +426,7 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
         psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
         return PSRT_RX_DONE;
     }
-    psrti_window_t *w = window_of(s, peer, slice->vshard);
+    psrti_window_t *w = psrti_window_of(s, peer, slice->vshard);
     if (!w) {
         psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
         return PSRT_RX_DONE;
@@ -442,7 +437,10 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
         s->counts.duplicates++;
         answer_push(s, peer, slice, req);
         return PSRT_RX_DONE;
-    default: break;
+    case PSRTI_WINDOW_REFUSED:
+        psrti_reply_ack(s, peer, req, PSRT_ERR_CANCELED, 0, slice->version);
+        return PSRT_RX_DONE;
+    case PSRTI_WINDOW_NEW: break;
     }
     return slice->table->spec.consistency == PSRTI_SYNC ? push_sync(s, peer, slice, req, w, g)
                                                         : push_now(s, peer, slice, req, w, g);

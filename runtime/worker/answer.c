@@ -48,10 +48,29 @@ static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
         psrti_part_end(c, p, status);
 }
 
+/* Whatever else the server says of a request that was taken back, it is said before the answer to
+ * CANCEL. */
+static psrt_rx_t on_late_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr,
+                             psrt_status_t status)
+{
+    if (status == PSRT_ERR_AGAIN) return PSRT_RX_DONE;
+    if (status == PSRT_ERR_CANCELED) {
+        psrti_cancel_answered(c, p, hdr);
+        return PSRT_RX_DONE;
+    }
+    if (hdr->flags & PSRTI_F_LATE) learn_late(c, p, hdr);
+    if (!status && p->flags & PSRTI_F_PULL)
+        psrti_part_captured(c, p);
+    else
+        psrti_part_end(c, p, status);
+    return PSRT_RX_DONE;
+}
+
 static psrt_rx_t on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hdr)
 {
     psrt_status_t status = (psrt_status_t) - (int)hdr->status;
     if (p->type == PSRTI_T_PULL && !status) return PSRT_RX_BAD; /* its answer is a value */
+    if (p->state == PSRTI_PART_CANCELED) return on_late_ack(c, p, hdr, status);
     if (p->state != PSRTI_PART_SENT)
         return PSRT_RX_DONE; /* a repeat is on its way, its answer counts */
     if (status == PSRT_ERR_AGAIN) {

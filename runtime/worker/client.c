@@ -11,13 +11,16 @@
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
-psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_kernels_t *kernels,
-                                  const psrti_client_env_t *env, psrti_client_t **client_p)
+psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t cancel_ns,
+                                  const psrti_kernels_t *kernels, const psrti_client_env_t *env,
+                                  psrti_client_t **client_p)
 {
     psrti_client_t *c = calloc(1, sizeof *c);
     if (!c) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a worker");
     c->rank = rank;
     c->retry_ns = retry_ns;
+    c->cancel_ns = cancel_ns;
+    c->next_recall = c->next_deadline = UINT64_MAX;
     c->k = kernels;
     c->env = *env;
     psrti_list_init(&c->sent);
@@ -25,6 +28,8 @@ psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_
     psrti_list_init(&c->blocked);
     psrti_list_init(&c->gated);
     psrti_list_init(&c->completed);
+    psrti_list_init(&c->recalled);
+    psrti_list_init(&c->timed);
     *client_p = c;
     return PSRT_OK;
 }
@@ -77,6 +82,7 @@ void psrti_client_destroy(psrti_client_t *c)
     psrti_map_clear(&c->pulls);
     free_parts(&c->sent);
     free_parts(&c->delayed);
+    free_parts(&c->recalled);
     while (c->free_parts) {
         psrti_part_t *p = c->free_parts;
         c->free_parts = p->next_free;
@@ -93,12 +99,12 @@ void psrti_client_destroy(psrti_client_t *c)
 
 typedef int (*part_test_fn)(const psrti_part_t *p, const void *arg);
 
-/* First part of a list that passes the test, not looking at those that ended. */
+/* First part of a list that passes the test, not looking at those that only wait for their send. */
 static psrti_part_t *find_in(const psrti_list_t *list, part_test_fn test, const void *arg)
 {
     for (const psrti_list_t *n = list->next; n != list; n = n->next) {
         const psrti_part_t *p = PSRTI_LIST_ENTRY(n, const psrti_part_t, node);
-        if (test(p, arg)) return (psrti_part_t *)p;
+        if (p->state != PSRTI_PART_ENDED && test(p, arg)) return (psrti_part_t *)p;
     }
     return NULL;
 }
@@ -107,6 +113,7 @@ static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void 
 {
     psrti_part_t *p = find_in(&c->sent, test, arg);
     if (!p) p = find_in(&c->delayed, test, arg);
+    if (!p) p = find_in(&c->recalled, test, arg);
     for (uint32_t i = 0; !p && i < c->view->nowners; i++)
         for (size_t j = 0; !p && j < c->owners[i].count; j++)
             if (test(c->owners[i].heap[j], arg)) p = c->owners[i].heap[j];
@@ -367,6 +374,7 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     psrti_list_init(&made);
     psrti_list_init(&op->parts);
     psrti_list_init(&op->node);
+    psrti_list_init(&op->timed);
     op->result.version = UINT64_MAX;
     if (is_refused(c, op, transfers, count)) return;
     psrt_status_t rc = PSRT_OK;
@@ -379,6 +387,7 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     psrti_list_t *n;
     while ((n = psrti_list_pop(&made)))
         psrti_part_enqueue(c, PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+    if (op->deadline) psrti_cancel_watch(c, op);
     psrti_op_settle(c, op);
 }
 
@@ -388,9 +397,14 @@ void psrti_client_link_up(psrti_client_t *c, uint32_t owner)
 {
     c->owners[owner].up = 1;
     c->owners[owner].full = 0;
+    c->owners[owner].session++;
 }
 
-void psrti_client_link_writable(psrti_client_t *c, uint32_t owner) { c->owners[owner].full = 0; }
+void psrti_client_link_writable(psrti_client_t *c, uint32_t owner)
+{
+    c->owners[owner].full = 0;
+    if (!psrti_list_empty(&c->recalled)) c->next_recall = 0;
+}
 
 void psrti_client_link_lost(psrti_client_t *c, uint32_t owner)
 {
@@ -400,6 +414,7 @@ void psrti_client_link_lost(psrti_client_t *c, uint32_t owner)
         psrti_part_t *p = PSRTI_LIST_ENTRY(n, psrti_part_t, node);
         if (p->owner == owner) resend(c, p);
     }
+    psrti_cancel_lost(c, owner);
 }
 
 static void scan_delayed(psrti_client_t *c, uint64_t *next)
@@ -439,6 +454,7 @@ uint64_t psrti_client_progress(psrti_client_t *c, uint64_t now)
     uint64_t next = UINT64_MAX;
     c->now = now;
     if (!c->view) return next;
+    psrti_cancel_progress(c, &next);
     if (!psrti_list_empty(&c->delayed)) scan_delayed(c, &next);
     if (now >= c->next_scan) {
         scan_sent(c);

@@ -7,6 +7,8 @@
  * Invariants
  *  - A part ends when it was answered (or given up) and no send of it is in flight: nobody touches the
  *    memory of an op that ended.
+ *  - A part that is canceled after it was sent ends when its server answered CANCEL or its session is
+ *    over: its number is applied by then, or never.
  *  - A mutating part keeps its number through every retry; the floor told to servers is the lowest
  *    number that may still be sent.
  *  - Parts of one slice are sent in the order of their submission, whatever their priorities.
@@ -31,6 +33,10 @@ typedef struct psrti_cop {
     psrt_result_t result;
     char *text; /* of a failure, malloc'ed; the owner frees it */
     int ended;
+    uint64_t deadline;   /* set by the owner; 0: none                                  */
+    psrti_list_t timed;  /* in the client's list of ops with a deadline                 */
+    psrt_status_t asked; /* ERR_CANCELED or ERR_DEADLINE: to end as soon as it can      */
+    int told;            /* how much `text` says about what was missing, see cancel.c   */
 } psrti_cop_t;
 
 /* One transfer, validated: the range lies in the table. */
@@ -51,10 +57,16 @@ typedef struct psrti_client_env {
     psrt_status_t (*map)(void *arg, uint32_t owner, psrt_msg_t *msg, const void **data_p);
     psrt_status_t (*verify)(void *arg, uint32_t owner, const psrt_msg_t *msg);
     void (*used)(void *arg, uint32_t table); /* first push of the table */
+    /* The owner does not answer: closes the link, so that nothing of its session is applied any more
+     * once there is another one, calls psrti_client_link_lost before it returns, and dials anew. */
+    void (*fence)(void *arg, uint32_t owner);
 } psrti_client_env_t;
 
-psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, const psrti_kernels_t *kernels,
-                                  const psrti_client_env_t *env, psrti_client_t **client_p);
+/* Unanswered requests are repeated after retry_ns; a CANCEL that is not answered within cancel_ns fences
+ * the owner. */
+psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t cancel_ns,
+                                  const psrti_kernels_t *kernels, const psrti_client_env_t *env,
+                                  psrti_client_t **client_p);
 /* All links must be gone; operations that have not ended are forgotten. NULL allowed. */
 void psrti_client_destroy(psrti_client_t *client);
 
@@ -71,6 +83,10 @@ void psrti_client_fail(psrti_client_t *client, psrt_status_t status, const char 
 
 void psrti_client_submit(psrti_client_t *client, psrti_cop_t *op, const psrti_transfer_t *transfers,
                          size_t count);
+
+/* Ends a submitted op with `status` as soon as nobody can touch its memory, or with its normal result if
+ * it is done before. */
+void psrti_client_cancel(psrti_client_t *client, psrti_cop_t *op, psrt_status_t status);
 
 void psrti_client_link_up(psrti_client_t *client, uint32_t owner);
 void psrti_client_link_writable(psrti_client_t *client, uint32_t owner);
@@ -93,6 +109,9 @@ uint64_t psrti_ctable_next_step(const psrti_ctable_t *table);
 typedef struct psrti_client_counts {
     uint64_t pushed_bytes, pulled_bytes; /* payload of parts that ended well */
     uint64_t retries, moved, late;
+    uint64_t
+        canceled; /* parts that were cut short: before they were sent, by CANCEL, or by a fence */
+    uint64_t fences;
 } psrti_client_counts_t;
 void psrti_client_counts(const psrti_client_t *client, psrti_client_counts_t *out);
 

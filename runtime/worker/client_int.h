@@ -11,17 +11,18 @@
 #define PSRTI_PULL_TAG (1ull << 63) /* numbers of pulls have this bit         */
 
 typedef enum psrti_part_state {
-    PSRTI_PART_QUEUED,  /* in its slice's queue; the head may also be in the heap */
-    PSRTI_PART_READY,   /* in the heap of its owner                               */
-    PSRTI_PART_BLOCKED, /* head of its queue, 256 numbers of its vshard are out   */
-    PSRTI_PART_DELAYED, /* the server asked to come again later                   */
-    PSRTI_PART_SENT,    /* waits for its answer                                   */
-    PSRTI_PART_ENDED    /* answered, a send is still in flight                    */
+    PSRTI_PART_QUEUED,   /* in its slice's queue; the head may also be in the heap */
+    PSRTI_PART_READY,    /* in the heap of its owner                               */
+    PSRTI_PART_BLOCKED,  /* head of its queue, 256 numbers of its vshard are out   */
+    PSRTI_PART_DELAYED,  /* the server asked to come again later                   */
+    PSRTI_PART_SENT,     /* waits for its answer                                   */
+    PSRTI_PART_CANCELED, /* waits for the answer to CANCEL, or any other           */
+    PSRTI_PART_ENDED     /* answered, a send is still in flight                    */
 } psrti_part_state_t;
 
 typedef struct psrti_part {
     psrti_list_t op_node;   /* in op->parts; self: none                                  */
-    psrti_list_t node;      /* slice queue, or the client's delayed or sent list         */
+    psrti_list_t node;      /* slice queue, or the client's delayed, sent or recalled list */
     psrti_list_t wait_node; /* the client's blocked or gated list                        */
     psrt_tx_t tx;
     psrti_client_t *client;
@@ -40,7 +41,10 @@ typedef struct psrti_part {
     const char *grad;
     void *encoded; /* with a codec: what is sent in place of grad; until the part ends */
     char *value;
-    uint64_t due; /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe */
+    uint64_t due;     /* DELAYED: when; SENT: when to send again; QUEUED head: when to probe;
+                     CANCELED: when to send CANCEL (again)                             */
+    uint64_t give_up; /* recalled: when to fence the owner  */
+    uint32_t session; /* of the owner's links, when it was sent last */
     uint32_t tries;
     uint32_t epoch;       /* pushes: the table's when it was submitted */
     psrt_status_t status; /* ENDED */
@@ -87,14 +91,15 @@ typedef struct psrti_cvshard {
 } psrti_cvshard_t;
 
 typedef struct psrti_cowner {
-    int up, full; /* link; it said AGAIN */
+    int up, full;     /* link; it said AGAIN */
+    uint32_t session; /* links that were up so far */
     psrti_part_t **heap;
     size_t count, capacity;
 } psrti_cowner_t;
 
 struct psrti_client {
     uint32_t rank;
-    uint64_t retry_ns, now, order, next_tag;
+    uint64_t retry_ns, cancel_ns, now, order, next_tag;
     const psrti_kernels_t *k;
     psrti_client_env_t env;
     psrti_view_t *view;
@@ -102,6 +107,10 @@ struct psrti_client {
     psrti_cvshard_t *vshards;
     psrti_map_t tables, pulls;
     psrti_list_t sent, delayed, blocked, gated, completed;
+    psrti_list_t
+        recalled;       /* parts of ops that were asked to end: CANCELED, or ENDED and in flight */
+    psrti_list_t timed; /* ops with a deadline */
+    uint64_t next_recall, next_deadline; /* no timer of those two lists is due earlier */
     psrti_part_t *free_parts;
     uint64_t outstanding, next_scan;
     psrt_status_t status; /* not OK: everything failed */
@@ -121,12 +130,25 @@ void psrti_part_end(psrti_client_t *c, psrti_part_t *part, psrt_status_t status)
 /* A push was taken over by the server (its step may end). */
 void psrti_part_captured(psrti_client_t *c, psrti_part_t *part);
 void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
+/* Takes a READY part out of the heap of its owner. */
+void psrti_part_unready(psrti_client_t *c, psrti_part_t *part);
+void psrti_part_header(psrti_client_t *c, const psrti_part_t *part, psrt_hdr_t *hdr);
 void psrti_owner_send(psrti_client_t *c, uint32_t owner);
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
 /* The worker came late: tells the servers that it goes on from the table's next step. */
 void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *table);
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
+
+/* cancel.c */
+/* A submitted op has a deadline. */
+void psrti_cancel_watch(psrti_client_t *c, psrti_cop_t *op);
+/* The answer to a recalled part's CANCEL. */
+void psrti_cancel_answered(psrti_client_t *c, psrti_part_t *part, const psrt_hdr_t *hdr);
+/* The session with the owner is over: what was recalled ends. */
+void psrti_cancel_lost(psrti_client_t *c, uint32_t owner);
+/* Deadlines, CANCELs that are due, fences; lowers *next to the next timer. */
+void psrti_cancel_progress(psrti_client_t *c, uint64_t *next);
 static inline const struct psrti_kernels_of_half *psrti_half_of(const psrti_client_t *c,
                                                                 psrti_codec_t codec)
 {

@@ -76,22 +76,6 @@ static void env_used(void *arg, uint32_t table)
     psrti_member_used(((psrti_worker_t *)arg)->member, table);
 }
 
-const psrti_client_env_t psrti_links_env = { NULL, env_send, env_map, env_verify, env_used };
-
-psrt_status_t psrti_links_open(psrti_worker_t *w)
-{
-    psrti_net_params_t np = { .config = w->p.config,
-                              .key = w->p.key,
-                              .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
-                              .transports = w->p.transports,
-                              .listen = 0,
-                              .listen_fd = -1,
-                              .arg = w,
-                              .on_link = on_link,
-                              .on_msg = on_msg };
-    return psrti_net_open(&np, &w->net);
-}
-
 static void dial(psrti_worker_t *w, uint32_t owner)
 {
     const psrti_view_owner_t *o = &w->view->owners[owner];
@@ -156,6 +140,36 @@ static void drop(psrti_worker_t *w, uint32_t owner)
     l->link = NULL;
     l->redial = l->down_since = 0;
     psrti_client_link_lost(w->client, owner);
+}
+
+/* A server that is stopped, or lost somewhere: its lease says which. */
+static void env_fence(void *arg, uint32_t owner)
+{
+    psrti_worker_t *w = arg;
+    char text[96];
+    snprintf(text, sizeof text, "server:%u did not answer CANCEL within %.1f s",
+             w->view->owners[owner].server,
+             (double)psrti_config_u64(w->p.config, PSRTI_CONF_CANCEL_TIMEOUT) / 1e9);
+    psrti_warn("worker:%u: %s, closing the link and dialling anew", w->p.rank, text);
+    drop(w, owner);
+    if (w->view->owners[owner].alive) redial_later(w, &w->links[owner], text);
+}
+
+const psrti_client_env_t psrti_links_env = { NULL,       env_send, env_map,
+                                             env_verify, env_used, env_fence };
+
+psrt_status_t psrti_links_open(psrti_worker_t *w)
+{
+    psrti_net_params_t np = { .config = w->p.config,
+                              .key = w->p.key,
+                              .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
+                              .transports = w->p.transports,
+                              .listen = 0,
+                              .listen_fd = -1,
+                              .arg = w,
+                              .on_link = on_link,
+                              .on_msg = on_msg };
+    return psrti_net_open(&np, &w->net);
 }
 
 void psrti_links_drop(psrti_worker_t *w)

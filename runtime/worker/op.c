@@ -75,9 +75,11 @@ psrt_status_t psrti_worker_may_wait(const psrti_worker_t *w, const char *call)
     return psrti_fail(PSRT_ERR_INVALID, "%s: a callback must not wait", call);
 }
 
+/* For the next barrier. What the user canceled is no failure. */
 static void keep_failure(psrti_worker_t *w, const psrt_op_t *op)
 {
-    if (op->cop.result.status == PSRT_OK || w->failed) return;
+    psrt_status_t status = op->cop.result.status;
+    if (status == PSRT_OK || status == PSRT_ERR_CANCELED || w->failed) return;
     w->failed = op->cop.result.status;
     snprintf(w->failed_text, sizeof w->failed_text, "%s", op->cop.text ? op->cop.text : "");
 }
@@ -104,12 +106,13 @@ void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c)
 /* ---- what the user calls ----------------------------------------------------------------------- */
 
 psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *transfers,
-                                  size_t count, psrt_op_fn callback, void *arg, psrt_op_t **op_p)
+                                  size_t count, const psrti_submit_t *how, psrt_op_t **op_p)
 {
     psrt_op_t *op = op_new(w, transfers, count);
     if (!op) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for an operation");
-    op->callback = callback;
-    op->arg = arg;
+    op->callback = how->callback;
+    op->arg = how->arg;
+    if (how->deadline_ns) op->cop.deadline = psrti_deadline(how->deadline_ns);
     pthread_mutex_lock(&w->lock);
     w->live_ops++;
     psrti_list_push(&w->ops, &op->node);
@@ -194,6 +197,17 @@ psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
     rc = op_result(op, NULL);
     psrti_worker_release(op);
     return rc;
+}
+
+/* Within a callback the op may still be in the inbox, and its CANCELs are sent by whoever moves. */
+void psrti_worker_cancel(psrt_op_t *op)
+{
+    psrti_worker_t *w = op->worker;
+    psrti_baton_take(w);
+    psrti_inbox_read(w);
+    psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);
+    if (calling != w) psrti_baton_move(w);
+    psrti_baton_give(w);
 }
 
 void psrti_worker_release(psrt_op_t *op)

@@ -70,6 +70,11 @@ static void heap_remove(psrti_cowner_t *o, const psrti_part_t *part)
         }
 }
 
+void psrti_part_unready(psrti_client_t *c, psrti_part_t *p)
+{
+    if (p->state == PSRTI_PART_READY) heap_remove(&c->owners[p->owner], p);
+}
+
 /* ---- making and freeing ------------------------------------------------------------------------ */
 
 static void tx_done(psrt_tx_t *tx, psrt_status_t status);
@@ -187,7 +192,7 @@ void psrti_part_enqueue(psrti_client_t *c, psrti_part_t *p)
 
 /* ---- sending ----------------------------------------------------------------------------------- */
 
-static void fill_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hdr)
+void psrti_part_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hdr)
 {
     memset(hdr, 0, sizeof *hdr);
     hdr->type = p->type;
@@ -224,6 +229,7 @@ static void sent(psrti_client_t *c, psrti_part_t *p)
     p->state = PSRTI_PART_SENT;
     p->due = c->now + wait;
     p->tries++;
+    p->session = c->owners[p->owner].session;
     p->resend = 0;
     psrti_list_push(&c->sent, &p->node);
     if (was_head) psrti_slice_kick(c, p->table, p->slice);
@@ -261,7 +267,7 @@ static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
     if (!rc) rc = payload_of(c, p, &data);
     if (rc) return rc;
     psrt_hdr_t hdr;
-    fill_header(c, p, &hdr);
+    psrti_part_header(c, p, &hdr);
     p->in_flight = len != 0;
     rc = c->env.send(c->env.arg, p->owner, &hdr, len ? data : NULL, len, len ? &p->tx : NULL);
     if (rc != PSRT_IN_PROGRESS) p->in_flight = 0;
@@ -314,7 +320,7 @@ void psrti_part_delay(psrti_client_t *c, psrti_part_t *p)
 /* Takes the part out of every queue that could still send it. */
 static void withdraw(psrti_client_t *c, psrti_part_t *p)
 {
-    if (p->state == PSRTI_PART_READY) heap_remove(&c->owners[p->owner], p);
+    psrti_part_unready(c, p);
     int was_queued = p->state < PSRTI_PART_DELAYED;
     psrti_list_remove(&p->node);
     psrti_list_remove(&p->wait_node);
@@ -374,6 +380,7 @@ void psrti_part_end(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
     psrti_cstep_t *cstep = p->cstep;
     int is_clock = p->type == PSRTI_T_CLOCK;
     psrti_list_remove(&p->op_node);
+    psrti_list_remove(&p->node); /* it may have been recalled while in flight */
     part_free(c, p);
     if (is_clock) {
         cstep->clocks--;
@@ -390,6 +397,7 @@ void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
 {
     if (op->ended || !psrti_list_empty(&op->parts)) return;
     op->ended = 1;
+    psrti_list_remove(&op->timed);
     psrti_list_push(&c->completed, &op->node);
 }
 

@@ -191,6 +191,7 @@ psrt_status_t psrti_worker_start(const psrti_worker_start_t *params, psrti_worke
         psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU), &w->kernels);
     if (!rc)
         rc = psrti_client_create(params->rank, psrti_config_u64(params->config, PSRTI_CONF_RETRY),
+                                 psrti_config_u64(params->config, PSRTI_CONF_CANCEL_TIMEOUT),
                                  w->kernels, &env, &w->client);
     if (!rc) rc = psrti_links_open(w);
     if (!rc) rc = start_keeper(w);

@@ -33,9 +33,18 @@ psrt_status_t psrti_worker_declare(psrti_worker_t *worker, size_t count,
 psrt_status_t psrti_worker_barrier(psrti_worker_t *worker, const char *name, uint32_t count,
                                    uint64_t timeout_ns);
 
+/* How an operation ends. */
+typedef struct psrti_submit {
+    psrt_op_fn callback; /* NULL: none */
+    void *arg;
+    uint64_t deadline_ns; /* from now; 0: none */
+} psrti_submit_t;
+
 /* An operation; psrt_op_t of the public API. The transfers are copied. */
 psrt_status_t psrti_worker_submit(psrti_worker_t *worker, const psrti_transfer_t *transfers,
-                                  size_t count, psrt_op_fn callback, void *arg, psrt_op_t **op_p);
+                                  size_t count, const psrti_submit_t *how, psrt_op_t **op_p);
+/* It ends soon, with ERR_CANCELED or as it would. */
+void psrti_worker_cancel(psrt_op_t *op);
 psrt_status_t psrti_worker_test(psrt_op_t *op, psrt_result_t *result_p);
 /* ERR_INVALID in a callback of this worker, which runs with the baton or on the member's thread. */
 psrt_status_t psrti_worker_may_wait(const psrti_worker_t *worker, const char *call);

@@ -553,6 +553,14 @@ static void settle_units(sim_t *sim, const sim_op_t *op)
     sim->counts.backup_late += status == PSRT_OK && late && !op->late;
 }
 
+static int ended_as_asked(const sim_t *sim, const sim_op_t *op)
+{
+    psrt_status_t status = op->cop.result.status;
+    if (status == PSRT_ERR_DEADLINE && !(op->cop.deadline && op->cop.deadline <= sim->now))
+        return 0;
+    return status && status == op->cop.asked && op->cop.text;
+}
+
 void sim_model_ended(sim_t *sim, sim_op_t *op)
 {
     const psrt_result_t *r = &op->cop.result;
@@ -566,7 +574,7 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
     if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;
     if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost) &&
-        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)))
+        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)) && !ended_as_asked(sim, op))
         sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
                  psrt_status_name(r->status), op->cop.text);
     if (r->status == PSRT_OK && r->late != op->late && !(r->late && backup))

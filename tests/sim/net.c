@@ -343,7 +343,7 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
               "flags %x status %d",
               l->worker, from_server ? "<-" : "->", l->server,
               (const char *[]){ "?", "HELLO", "WELCOME", "CTRL", "PUSH", "PULL", "INIT", "CLOCK",
-                                "ACK", "VALUE", "MOVED", "BYE" }[hdr->type],
+                                "ACK", "VALUE", "MOVED", "BYE", "CANCEL" }[hdr->type],
               hdr->table, (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
               (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
               (unsigned long long)hdr->length, hdr->flags, -(int)hdr->status);

@@ -14,6 +14,7 @@ static void draw(sim_t *sim)
     sim->nworkers = 1 + (int)sim_random(sim, SIM_MAX_NODES);
     sim->steps = 3 + sim_random(sim, 6);
     sim->worker_kills = sim_chance(sim, 30);
+    if (sim_chance(sim, 30)) sim->hurry = 1 + (unsigned)sim_random(sim, 40);
     f->latency = 20 * US + sim_random(sim, 300 * US);
     f->pend = (unsigned)sim_random(sim, 101);
     f->window = sim_chance(sim, 50) ? 64 : 1 + (unsigned)sim_random(sim, 6);

@@ -64,6 +64,7 @@ void sim_server_kill(sim_t *sim, int index)
         sim->counts.late += c.late;
         sim->counts.window_duplicates += c.duplicates;
         sim->counts.parked += c.parked;
+        sim->counts.taken_back += c.canceled;
         sim->counts.sync_steps += c.steps;
         sim->counts.applied += c.applied;
         check_blocks(s, &c);

@@ -62,6 +62,11 @@ typedef struct sim_unit sim_unit_t;
     X(retries)                                                                                     \
     X(parked)                                                                                      \
     X(shard_lost)                                                                                  \
+    X(canceled)                                                                                    \
+    X(deadlines)                                                                                   \
+    X(done_though_asked)                                                                           \
+    X(taken_back)                                                                                  \
+    X(fences)                                                                                      \
     X(ops)                                                                                         \
     X(sync_steps)                                                                                  \
     X(applied)                                                                                     \
@@ -166,6 +171,7 @@ struct sim {
     uint64_t seed, random, now;
     int trace, failed;
     int worker_kills; /* the membership may change */
+    unsigned hurry;   /* per cent: of ops with a deadline, of thoughts that cancel one */
     int renumbered;   /* servers may hold slices under a number that is not used */
     char text[512];
     struct sim_queue *queue;

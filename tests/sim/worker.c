@@ -58,6 +58,22 @@ void sim_worker_link_lost(sim_worker_t *w, sim_link_t *link)
     redial_later(w, server);
 }
 
+static void let_go(sim_worker_t *w, uint32_t server)
+{
+    sim_link_t *l = w->link[server];
+    w->link[server] = NULL;
+    if (l) sim_link_drop(l);
+    psrti_client_link_lost(w->client, server);
+}
+
+static void env_fence(void *arg, uint32_t owner)
+{
+    sim_worker_t *w = arg;
+    sim_trace(w->sim, "worker:%d fences server:%u", w->rank, owner);
+    let_go(w, owner);
+    redial_later(w, (int)owner);
+}
+
 void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
 {
     psrti_view_t *old = w->view;
@@ -66,12 +82,7 @@ void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
     psrti_client_view(w->client, view);
     for (uint32_t i = 0; i < view->nowners; i++) {
         int other = old && old->owners[i].incarnation != view->owners[i].incarnation;
-        if (w->link[i] && (!view->owners[i].alive || other)) {
-            sim_link_t *l = w->link[i];
-            w->link[i] = NULL;
-            sim_link_drop(l);
-            psrti_client_link_lost(w->client, i);
-        }
+        if (w->link[i] && (!view->owners[i].alive || other)) let_go(w, i);
         if (view->owners[i].alive && !w->link[i]) sim_dial(w, (int)i);
     }
     psrti_view_unref(old);
@@ -138,6 +149,8 @@ static void op_submit(sim_op_t *op)
                   op->x[i].value ? "pull" : "", op->x[i].more ? " more" : "",
                   op->table[i]->spec.name, (unsigned long long)op->x[i].offset,
                   (unsigned long long)op->x[i].count, (unsigned long long)op->step[i]);
+    if (sim_chance(sim, sim->hurry) && !op->x[0].init)
+        op->cop.deadline = sim->now + 1 + sim_random(sim, 40 * MS);
     psrti_client_submit(w->client, &op->cop, op->x, op->count);
 }
 
@@ -160,6 +173,13 @@ static void learn(sim_worker_t *w, const sim_op_t *op)
     }
 }
 
+static void count_end(sim_t *sim, const psrti_cop_t *cop)
+{
+    sim->counts.canceled += cop->result.status == PSRT_ERR_CANCELED;
+    sim->counts.deadlines += cop->result.status == PSRT_ERR_DEADLINE;
+    sim->counts.done_though_asked += cop->asked && cop->result.status == PSRT_OK;
+}
+
 static int reap(sim_worker_t *w)
 {
     int n = 0;
@@ -171,6 +191,7 @@ static int reap(sim_worker_t *w)
                   cop->result.late ? " late" : "", cop->text ? cop->text : "");
         unlist(op);
         w->running--;
+        count_end(w->sim, cop);
         sim_model_ended(w->sim, op);
         learn(w, op);
         op_free(op);
@@ -316,12 +337,25 @@ static void do_late(sim_worker_t *w)
     op_submit(op);
 }
 
+/* Any operation of the worker's, whatever it has come to. */
+static void do_cancel(sim_worker_t *w)
+{
+    sim_op_t *some = NULL;
+    uint64_t n = 0;
+    for (sim_op_t *op = w->sim->ops; op; op = op->next)
+        if (op->worker == w && !op->x[0].init && sim_random(w->sim, ++n) == 0) some = op;
+    if (!some) return;
+    sim_trace(w->sim, "worker:%d op %p is canceled", w->rank, (void *)some);
+    psrti_client_cancel(w->client, &some->cop, PSRT_ERR_CANCELED);
+}
+
 /* A worker that waits goes on pushing now and then, else two that wait for each other's steps on two
  * tables would wait for ever, and rightly so. */
 static void think(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_worker_t *w = obj;
     uint64_t what = sim_random(sim, 100);
+    if (sim_chance(sim, sim->hurry)) do_cancel(w);
     if (w->running < w->appetite || what < 5) {
         if (what < 40)
             do_whole(w);
@@ -369,9 +403,9 @@ void sim_worker_start(sim_t *sim, int rank)
     n->fenced = 0;
     n->stopped_until = n->incarnation = 0;
     const psrti_kernels_t *kernels;
-    psrti_client_env_t env = { w, env_send, env_map, env_verify, env_used };
+    psrti_client_env_t env = { w, env_send, env_map, env_verify, env_used, env_fence };
     psrti_kernels_select(NULL, &kernels);
-    psrti_client_create((uint32_t)rank, 20 * MS, kernels, &env, &w->client);
+    psrti_client_create((uint32_t)rank, 20 * MS, 30 * MS, kernels, &env, &w->client);
     sim_schedule(sim, sim->now + sim_random(sim, 10 * MS), node, think, w, 0);
     sim_control_started(sim, node);
 }
@@ -384,6 +418,7 @@ void sim_worker_kill(sim_t *sim, int rank)
     sim_cut_node(sim, sim_worker_node(sim, rank));
     psrti_client_counts(w->client, &c);
     sim->counts.retries += c.retries;
+    sim->counts.fences += c.fences;
     psrti_client_destroy(w->client);
     w->client = NULL;
     psrti_view_unref(w->view);

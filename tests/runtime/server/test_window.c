@@ -92,3 +92,15 @@ Test(window, equals_a_set)
     for (uint64_t seed = 1; seed <= 50; seed++)
         against_a_set(seed);
 }
+
+Test(window, a_refused_number_is_neither_new_nor_applied)
+{
+    psrti_window_t w;
+    psrti_window_reset(&w, 1);
+    cr_assert_eq(psrti_window_check(&w, 5, 1), PSRTI_WINDOW_NEW);
+    psrti_window_refuse(&w, 5);
+    cr_assert_eq(psrti_window_check(&w, 5, 1), PSRTI_WINDOW_REFUSED);
+    cr_assert_eq(psrti_window_check(&w, 6, 1), PSRTI_WINDOW_NEW);
+    cr_assert_eq(psrti_window_check(&w, 5 + PSRTI_WINDOW, 6), PSRTI_WINDOW_NEW, "its bit is free");
+    cr_assert_eq(psrti_window_check(&w, 5, 6), PSRTI_WINDOW_DUPLICATE, "below the floor");
+}

@@ -41,13 +41,23 @@ static void env_used(void *arg, uint32_t table)
     cr_assert(table < PSRTI_COUNT(fx->table));
 }
 
+/* As a driver does, but for the dialling. */
+static void env_fence(void *arg, uint32_t owner)
+{
+    fx_t *fx = arg;
+    fx->fences++;
+    for (size_t i = 0; i < fx->sends; i++)
+        if (fx->sent[i].owner == owner) fx_done(fx, i);
+    psrti_client_link_lost(fx->client, owner);
+}
+
 fx_t *fx_open(void)
 {
     fx_t *fx = calloc(1, sizeof *fx);
     const psrti_kernels_t *kernels;
     cr_assert_eq(psrti_kernels_select("scalar", &kernels), PSRT_OK);
-    psrti_client_env_t env = { fx, env_send, env_map, env_verify, env_used };
-    cr_assert_eq(psrti_client_create(0, FX_RETRY, kernels, &env, &fx->client), PSRT_OK);
+    psrti_client_env_t env = { fx, env_send, env_map, env_verify, env_used, env_fence };
+    cr_assert_eq(psrti_client_create(0, FX_RETRY, FX_CANCEL, kernels, &env, &fx->client), PSRT_OK);
     fx->view = psrti_view_new(2, FX_OWNERS, VSHARDS);
     fx->view->number = 1;
     for (uint32_t i = 0; i < FX_OWNERS; i++)

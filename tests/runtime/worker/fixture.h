@@ -10,6 +10,7 @@
 #define FX_OWNERS 2
 #define FX_SENDS 4096
 #define FX_RETRY 1000000000ull
+#define FX_CANCEL 3000000000ull
 #define FX_SLICE PSRTI_SLICE_ELEMS
 
 typedef struct fx_send {
@@ -29,7 +30,7 @@ typedef struct fx {
     int full[FX_OWNERS], keep; /* sends say AGAIN; payloads stay pending */
     int stale;                 /* values are withdrawn while they are read */
     uint64_t now;
-    unsigned used;
+    unsigned used, fences;
     float *memory; /* for gradients and values, 4 slices */
 } fx_t;
 
