@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <locale.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,6 +170,41 @@ psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out)
     if (!wrong) wrong = check_common(&opt);
     if (wrong) return psrti_fail(PSRT_ERR_INVALID, "optimizer %s: %s", spec.name, wrong);
     *out = opt;
+    return PSRT_OK;
+}
+
+static psrt_status_t unknown_parameter(const psrt_optimizer_ops_t *ops, const char *key)
+{
+    size_t count = (size_t)ops->num_params, pos = 0;
+    const char *nearest = psrti_nearest(key, ops->param_names, count);
+    char list[256] = "none";
+    for (size_t i = 0; i < count; i++)
+        psrti_append(list, sizeof list, &pos, "%s%s", i ? ", " : "", ops->param_names[i]);
+    return psrti_fail(PSRT_ERR_INVALID, "optimizer %s has no hyper-parameter \"%.80s\"%s%s%s: %s",
+                      ops->name, key, nearest ? ", did you mean \"" : "", nearest ? nearest : "",
+                      nearest ? "\"?" : "", list);
+}
+
+psrt_status_t psrti_optimizer_set(psrti_optimizer_t *opt, const char *key, double value,
+                                  int *index_p)
+{
+    const psrt_optimizer_ops_t *ops = opt->ops;
+    int i = 0;
+    if (!ops)
+        return psrti_fail(PSRT_ERR_INVALID, "optimizer none has no hyper-parameter \"%.80s\"", key);
+    while (i < ops->num_params && strcmp(ops->param_names[i], key) != 0)
+        i++;
+    if (i == ops->num_params) return unknown_parameter(ops, key);
+    psrti_optimizer_t changed = *opt;
+    changed.params[i] = value;
+    const char *wrong = !isfinite(value) ? "is not a finite number" : NULL;
+    if (!wrong) wrong = check_params(&changed, changed.params);
+    if (!wrong) wrong = check_common(&changed);
+    if (wrong)
+        return psrti_fail(PSRT_ERR_INVALID, "optimizer %s with %s=%g: %s", ops->name, key, value,
+                          wrong);
+    *opt = changed;
+    *index_p = i;
     return PSRT_OK;
 }
 

@@ -27,6 +27,10 @@ psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out);
 /* Canonical text with every hyper-parameter, and those of the common keys that are not at their
  * default, to compare and to show specifications. */
 psrt_status_t psrti_optimizer_format(const psrti_optimizer_t *opt, char *buf, size_t size);
+/* Gives hyper-parameter `key` another value. ERR_INVALID with last error (nearest name, or what is
+ * wrong with the value beside the others): nothing changed. */
+psrt_status_t psrti_optimizer_set(psrti_optimizer_t *opt, const char *key, double value,
+                                  int *index_p);
 /* Gives the n elements of state `index`, which are zeros, their value before the first update. */
 void psrti_optimizer_state_fill(const psrti_optimizer_t *opt, int index, psrt_dtype_t dtype,
                                 void *state, uint64_t n);

@@ -297,6 +297,28 @@ typedef struct psrt_table_attr {
 /** Facts about a table. @return OK; ERR_INVALID  @threads any  @blocks no  @since 0.1 */
 psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr_p);
 
+/**
+ * Sets a hyper-parameter of a table's optimizer for all updates from a step on, on all servers alike, or
+ * on none. Any worker may, at any time; what was set last holds from its step on. Of a learning rate with
+ * a schedule it sets the base. The specification of the table stays the declared one.
+ * @param key       "lr", "weight_decay", ...: see docs/optimizers.md
+ * @param value     checked with the optimizer's other hyper-parameters as set for that step
+ * @param from_step sync: the first step that is closed with it; PSRT_STEP_NEXT: the lowest that no server
+ *                  has closed. Tables of other consistency take PSRT_STEP_NEXT alone: pushes that arrive
+ *                  after the call returned are applied with it
+ * @param step_p    the step from which it holds, 0 if not sync; may be NULL
+ * @return OK: every server has it; ERR_INVALID (the text names the hyper-parameter that was meant, or
+ *         what is wrong with the value); ERR_TOO_LATE that step was closed somewhere (the text names the
+ *         server and the step it has reached), nothing has changed; ERR_LIMIT too many are set for steps
+ *         to come; ERR_SHARD_LOST, ERR_MISMATCH, ERR_NO_MEMORY; errors of a lost context, after which the
+ *         change may have been made or not
+ * @threads any, not in a callback
+ * @blocks until the servers agreed, longer while the coordinator is away; they close no step from
+ *         from_step on meanwhile  @since 0.1
+ */
+psrt_status_t psrt_table_set(psrt_table_t *table, const char *key, double value, uint64_t from_step,
+                             uint64_t *step_p);
+
 /* ---- operations -------------------------------------------------------------------------------- */
 
 typedef struct psrt_result {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "kernels/optimizer.h"
 #include "runtime/api/api.h"
 
 /* ---- declaring --------------------------------------------------------------------------------- */
@@ -115,6 +116,36 @@ psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr)
     attr->elements = table->spec.elements;
     attr->step = psrti_worker_next_step(table->ctx->worker, table->ctable);
     return PSRT_OK;
+}
+
+static psrt_status_t check_set(const psrti_table_spec_t *spec, const char *key, double value,
+                               uint64_t from_step)
+{
+    psrti_optimizer_t opt;
+    int index;
+    psrt_status_t rc = psrti_optimizer_parse(spec->optimizer, &opt);
+    if (!rc) rc = psrti_optimizer_set(&opt, key, value, &index);
+    if (rc) return psrti_fail(rc, "table %s: %s", spec->name, psrt_last_error());
+    if (spec->consistency == PSRTI_SYNC || from_step == PSRT_STEP_NEXT) return PSRT_OK;
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "table %s: %s can be set from PSRT_STEP_NEXT on only, steps are counted by the "
+        "servers of sync tables",
+        spec->name, key);
+}
+
+psrt_status_t psrt_table_set(psrt_table_t *table, const char *key, double value, uint64_t from_step,
+                             uint64_t *step_p)
+{
+    uint64_t step;
+    if (!table || !key)
+        return psrti_fail(PSRT_ERR_INVALID, "psrt_table_set: %s is NULL", table ? "key" : "table");
+    psrti_worker_t *worker = table->ctx->worker;
+    if (psrti_worker_may_wait(worker, "psrt_table_set")) return PSRT_ERR_INVALID;
+    psrt_status_t rc = check_set(&table->spec, key, value, from_step);
+    if (!rc) rc = psrti_worker_set(worker, table->ctable, key, value, from_step, &step);
+    if (!rc && step_p) *step_p = step;
+    return rc;
 }
 
 /* ---- submitting -------------------------------------------------------------------------------- */

@@ -225,8 +225,10 @@ static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
     if (server) {
         psrti_coord_server_gone(c, p);
         psrti_coord_server_prepared(c, p);
+        psrti_coord_set_paid(c, p);
     } else {
         psrti_coord_worker_gone(c, p);
+        psrti_coord_set_worker_gone(c, p);
         if (in_view) psrti_coord_barrier_gone(c, p);
         psrti_coord_join_gone(c, p);
     }
@@ -277,6 +279,7 @@ static void check_recovery(psrti_coord_t *c)
             psrti_coord_send_holds(c, &c->servers[i]);
         }
         psrti_coord_settle_tables(c);
+        psrti_coord_recover_sets(c);
     }
     for (uint32_t i = 0; i < psrti_place_count(c); i++)
         if (!psrti_place_live(psrti_place_at(c, i)))
@@ -340,6 +343,11 @@ static psrt_status_t server_message(psrti_coord_t *c, place_t *p, const Psrt__Co
     switch (msg->body_case) {
     case PSRT__CONTROL__BODY_HELD: return psrti_coord_on_held(c, p, msg->held);
     case PSRT__CONTROL__BODY_PREPARED: psrti_coord_on_prepared(c, p, msg->prepared); return PSRT_OK;
+    case PSRT__CONTROL__BODY_SET_PREPARED:
+        return psrti_coord_on_set_prepared(c, p, msg->set_prepared);
+    case PSRT__CONTROL__BODY_SET_ENDED:
+        psrti_coord_on_set_ended(c, p, msg->set_ended);
+        return PSRT_OK;
     default: return PSRT_ERR_PROTOCOL;
     }
 }
@@ -351,6 +359,7 @@ static psrt_status_t worker_message(psrti_coord_t *c, place_t *p, const Psrt__Co
     switch (msg->body_case) {
     case PSRT__CONTROL__BODY_DECLARE: return psrti_coord_on_declare(c, p, msg->declare);
     case PSRT__CONTROL__BODY_BARRIER: return psrti_coord_on_barrier(c, p, msg->barrier);
+    case PSRT__CONTROL__BODY_SET: return psrti_coord_on_set(c, p, msg->set);
     case PSRT__CONTROL__BODY_USED: psrti_coord_on_used(c, msg->used->table); return PSRT_OK;
     default: return PSRT_ERR_PROTOCOL;
     }
@@ -452,6 +461,7 @@ psrt_status_t psrti_coord_new(const psrti_coord_params_t *params, const psrti_co
     c->next_table = 1;
     psrti_list_init(&c->inflight);
     psrti_list_init(&c->untold);
+    psrti_list_init(&c->sets);
     psrt_status_t st = psrti_lease_check(params->heartbeat_ns, params->lease_ns);
     if (st == PSRT_OK) st = make_places(c);
     if (st == PSRT_OK && params->state) st = psrti_coord_load(c, params->state);
@@ -471,6 +481,7 @@ void psrti_coord_free(psrti_coord_t *c)
     if (!c) return;
     psrti_coord_tables_free(c);
     psrti_coord_barriers_free(c);
+    psrti_coord_sets_free(c);
     for (uint32_t i = 0; c->servers && c->workers && i < psrti_place_count(c); i++) {
         place_t *p = psrti_place_at(c, i);
         psrti_coord_unpark(p);

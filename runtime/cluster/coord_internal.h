@@ -5,6 +5,7 @@
  *   coord_view.c    views and late joins
  *   coord_tables.c  the registry
  *   coord_barrier.c barriers
+ *   coord_set.c     hyper-parameters set for a step
  *   coord_state.c   the state file */
 #ifndef PSRTI_COORD_INTERNAL_H
 #define PSRTI_COORD_INTERNAL_H
@@ -16,6 +17,7 @@
 
 #define COORD_WORD_NS (10 * PSRTI_NS_PER_S)
 #define COORD_TEXT_MAX 512
+#define COORD_KEY_MAX 63
 #define COORD_RESULTS 4                   /* answered barriers remembered per worker */
 #define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to hear it; or the lease, if longer */
 
@@ -47,7 +49,7 @@ typedef struct place {
     /* servers */
     uint32_t term, first_owner, nthreads;
     psrti_view_owner_t *threads;
-    int owes_prepared;
+    int owes_prepared, owes_set;
     uint32_t lost_before; /* tables with lower ids have lost their part there */
 
     /* workers */
@@ -56,7 +58,8 @@ typedef struct place {
         psrt_status_t status;
     } results[COORD_RESULTS]; /* ring of answered barriers */
     uint32_t next_result;
-    psrti_list_t requests; /* declares in flight */
+    uint64_t set_request, set_step; /* the last set that was granted, and from which step */
+    psrti_list_t requests;          /* declares in flight */
     /* After a late join: the first step per table, ascending ids, and the view that says so. */
     uint64_t commit_view;
     uint32_t nfrom;
@@ -99,6 +102,9 @@ struct psrti_coord {
     uint32_t next_table, table_bound;
 
     struct barrier *barriers;
+
+    psrti_list_t sets;  /* the first may be under way */
+    uint64_t set_count; /* begun in this generation   */
 
     uint64_t gone_since; /* all workers are gone without success; 0: no */
     int ending, ended;
@@ -167,12 +173,32 @@ void psrti_coord_tell_failed(psrti_coord_t *c); /* at the end of an event */
 /* The highest open step of a table as the servers report it for the join in progress. */
 void psrti_coord_open_step(psrti_coord_t *c, uint32_t table, uint64_t step);
 psrt_status_t psrti_coord_collect_steps(psrti_coord_t *c, place_t *joiner);
+/* Is the table whole, that is, does every server that has a part of it live? The text says why
+ * not. */
+psrt_status_t psrti_coord_table_standing(const psrti_coord_t *c, uint32_t table, char *text,
+                                         size_t size);
+const char *psrti_coord_table_name(const psrti_coord_t *c, uint32_t table); /* "?": unknown */
 void psrti_coord_tables_free(psrti_coord_t *c);
 
 /* coord_barrier.c */
 psrt_status_t psrti_coord_on_barrier(psrti_coord_t *c, place_t *worker, const Psrt__Barrier *msg);
 void psrti_coord_barrier_gone(psrti_coord_t *c, place_t *worker);
 void psrti_coord_barriers_free(psrti_coord_t *c);
+
+/* coord_set.c */
+psrt_status_t psrti_coord_on_set(psrti_coord_t *c, place_t *worker, const Psrt__Set *msg);
+psrt_status_t psrti_coord_on_set_prepared(psrti_coord_t *c, place_t *server,
+                                          const Psrt__SetPrepared *msg);
+void psrti_coord_on_set_ended(psrti_coord_t *c, place_t *server, const Psrt__SetEnded *msg);
+void psrti_coord_set_paid(psrti_coord_t *c, place_t *server); /* answered, or gone */
+void psrti_coord_set_worker_gone(psrti_coord_t *c, const place_t *worker);
+/* What a server that registers again has to know of sets. */
+void psrti_coord_resync_set(psrti_coord_t *c, const place_t *server);
+void psrti_coord_recover_sets(psrti_coord_t *c);
+/* The line of a set that is decided and not yet known to all; false: there is none. */
+int psrti_coord_set_line(const psrti_coord_t *c, char *line, size_t size);
+int psrti_coord_read_set(psrti_coord_t *c, const char *line); /* false: malformed */
+void psrti_coord_sets_free(psrti_coord_t *c);
 
 /* coord_state.c */
 void psrti_coord_persist(psrti_coord_t *c);

@@ -155,6 +155,8 @@ static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *
     p->nonce = join->nonce;
     p->seen = c->run;
     p->returned = 1;
+    memset(p->results, 0, sizeof p->results); /* requests of the life before */
+    p->set_request = p->set_step = 0;
     describe_process(p, join);
     p->state = !server && c->formed ? PLACE_JOINING : PLACE_ALIVE;
     if (server) p->term++;
@@ -185,6 +187,7 @@ static void resync(psrti_coord_t *c, place_t *p, uint64_t last_view)
     if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER) {
         psrti_coord_send_holds(c, p);
         if (p->owes_prepared) psrti_coord_send_prepare(c, p);
+        psrti_coord_resync_set(c, p);
     }
 }
 

@@ -53,6 +53,8 @@ static void put_place(text_t *t, const place_t *p)
         if (p->results[i].request)
             put(t, "result %u %" PRIu64 " %d\n", p->task, p->results[i].request,
                 (int)p->results[i].status);
+    if (p->set_request)
+        put(t, "granted %u %" PRIu64 " %" PRIu64 "\n", p->task, p->set_request, p->set_step);
     if (p->commit_view) put(t, "from %u %" PRIu64 " %u", p->task, p->commit_view, p->nfrom);
     for (uint32_t i = 0; p->commit_view && i < p->nfrom; i++)
         put(t, " %u:%" PRIu64, p->from_table[i], p->from_step[i]);
@@ -62,6 +64,7 @@ static void put_place(text_t *t, const place_t *p)
 void psrti_coord_persist(psrti_coord_t *c)
 {
     text_t t = { NULL, 0, 0, 0 };
+    char set[COORD_TEXT_MAX];
 
     if (!c->env.persist || c->ended) return;
     put(&t, STATE_HEAD "\njob %s %u %u %u\n", c->job, c->p.workers, c->p.servers, c->p.vshards);
@@ -72,6 +75,7 @@ void psrti_coord_persist(psrti_coord_t *c)
         put_place(&t, &c->servers[i]);
     for (uint32_t i = 0; i < c->p.workers; i++)
         put_place(&t, &c->workers[i]);
+    if (psrti_coord_set_line(c, set, sizeof set)) put(&t, "%s", set);
     put(&t, "end\n");
     if (t.failed)
         psrti_coord_no_memory(c);
@@ -139,6 +143,19 @@ static int read_result(psrti_coord_t *c, const char *line)
     return 1;
 }
 
+static int read_granted(psrti_coord_t *c, const char *line)
+{
+    unsigned task;
+    uint64_t request, step;
+
+    if (sscanf(line, "granted %u %" SCNu64 " %" SCNu64, &task, &request, &step) != 3) return 0;
+    place_t *p = psrti_coord_place(c, task);
+    if (!p) return 0;
+    p->set_request = request;
+    p->set_step = step;
+    return 1;
+}
+
 static int read_from(psrti_coord_t *c, const char *line)
 {
     unsigned task, n;
@@ -164,7 +181,9 @@ static int read_line(psrti_coord_t *c, const char *line)
     if (strncmp(line, "task ", 5) == 0) return read_task(c, line);
     if (strncmp(line, "lost ", 5) == 0) return read_lost(c, line);
     if (strncmp(line, "result ", 7) == 0) return read_result(c, line);
+    if (strncmp(line, "granted ", 8) == 0) return read_granted(c, line);
     if (strncmp(line, "from ", 5) == 0) return read_from(c, line);
+    if (strncmp(line, "set ", 4) == 0) return psrti_coord_read_set(c, line);
     return sscanf(line, "generation %" SCNu64, &c->generation) == 1 ||
            sscanf(line, "incarnation %" SCNu64, &c->next_incarnation) == 1 ||
            sscanf(line, "view %" SCNu64, &c->view_number) == 1 ||

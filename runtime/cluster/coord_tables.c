@@ -411,6 +411,34 @@ void psrti_coord_on_used(psrti_coord_t *c, uint32_t table)
     if (t) t->used = 1;
 }
 
+psrt_status_t psrti_coord_table_standing(const psrti_coord_t *c, uint32_t table, char *text,
+                                         size_t size)
+{
+    const table_t *t = psrti_map_get(&c->by_id, table);
+
+    if (!t) {
+        snprintf(text, size, "table %u is not declared", table);
+        return PSRT_ERR_NOT_FOUND;
+    }
+    if (t->status != PSRT_OK) {
+        snprintf(text, size, "%s", t->text);
+        return t->status;
+    }
+    for (uint32_t i = 0; i < c->p.servers; i++) {
+        if (c->servers[i].state == PLACE_ALIVE || !has_part(c, t, &c->servers[i])) continue;
+        snprintf(text, size, "table \"%s\": server:%u died, its part is lost", t->spec.name, i);
+        return PSRT_ERR_SHARD_LOST;
+    }
+    return PSRT_OK;
+}
+
+const char *psrti_coord_table_name(const psrti_coord_t *c, uint32_t table)
+{
+    const table_t *t = psrti_map_get(&c->by_id, table);
+
+    return t ? t->spec.name : "?";
+}
+
 /* ---- tasks that come and go ------------------------------------------------------------------ */
 
 static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *in, table_t **t_p)

@@ -90,6 +90,20 @@ static void env_prepare(void *arg, uint64_t view, uint32_t worker)
     if (m->p.on_prepare) m->p.on_prepare(m->p.arg, view, worker);
 }
 
+static void env_set_prepare(void *arg, const psrti_member_set_t *set)
+{
+    psrti_member_t *m = arg;
+
+    if (m->p.on_set_prepare) m->p.on_set_prepare(m->p.arg, set);
+}
+
+static void env_set_end(void *arg, uint64_t number, int commit, uint64_t from_step)
+{
+    psrti_member_t *m = arg;
+
+    if (m->p.on_set_end) m->p.on_set_end(m->p.arg, number, commit, from_step);
+}
+
 static void finish_waiter(psrti_member_t *m, waiter_t *w, psrt_status_t status, const char *text)
 {
     psrti_list_remove(&w->node);
@@ -99,7 +113,9 @@ static void finish_waiter(psrti_member_t *m, waiter_t *w, psrt_status_t status, 
     pthread_cond_broadcast(&m->changed);
 }
 
-static void env_barrier_done(void *arg, uint64_t request, psrt_status_t status, const char *text)
+/* Barriers and sets share the numbers. */
+static void env_set_done(void *arg, uint64_t request, psrt_status_t status, const char *text,
+                         uint64_t step)
 {
     psrti_member_t *m = arg;
 
@@ -107,9 +123,16 @@ static void env_barrier_done(void *arg, uint64_t request, psrt_status_t status, 
     PSRTI_LIST_FOREACH_SAFE(node, next, &m->waiters)
     {
         waiter_t *w = PSRTI_LIST_ENTRY(node, waiter_t, node);
-        if (w->request == request) finish_waiter(m, w, status, text);
+        if (w->request != request) continue;
+        w->step = step;
+        finish_waiter(m, w, status, text);
     }
     pthread_mutex_unlock(&m->lock);
+}
+
+static void env_barrier_done(void *arg, uint64_t request, psrt_status_t status, const char *text)
+{
+    env_set_done(arg, request, status, text, 0);
 }
 
 /* Whoever waits learns why nothing will come any more. Needs the lock. */
@@ -185,6 +208,13 @@ static psrt_status_t run_command(psrti_member_t *m, const command_t *cmd)
     case CMD_PREPARED:
         psrti_member_core_prepared(m->core, cmd->number, cmd->count, cmd->first, cmd->second);
         return PSRT_OK;
+    case CMD_SET:
+        return psrti_member_core_set(m->core, cmd->number, cmd->value, cmd->first, cmd->set_to,
+                                     cmd->step);
+    case CMD_SET_PREPARED:
+        psrti_member_core_set_prepared(m->core, cmd->number, cmd->step, cmd->status, cmd->first);
+        return PSRT_OK;
+    case CMD_SET_ENDED: psrti_member_core_set_ended(m->core, cmd->number); return PSRT_OK;
     case CMD_LEAVE: psrti_member_core_leave(m->core, (int)cmd->value); return PSRT_OK;
     }
     return PSRT_OK;
@@ -258,9 +288,20 @@ static int start_thread(psrti_member_t *m)
 static psrt_status_t open_core(psrti_member_t *m)
 {
     const psrti_config_t *config = m->p.config;
-    psrti_member_env_t env = { m,           env_dial,         env_drop,     env_send,
-                               env_joined,  env_view,         env_declared, env_hold,
-                               env_prepare, env_barrier_done, env_end };
+    psrti_member_env_t env = { m,
+                               env_dial,
+                               env_drop,
+                               env_send,
+                               env_joined,
+                               env_view,
+                               env_declared,
+                               env_hold,
+                               env_prepare,
+                               env_barrier_done,
+                               env_set_prepare,
+                               env_set_end,
+                               env_set_done,
+                               env_end };
     psrti_member_core_params_t cp = {
         .task = m->p.task,
         .workers = m->p.workers,

@@ -2,8 +2,8 @@
 /* A task's side of the control plane: joins, keeps the lease, declares, meets at barriers.
  *
  * member_core.h is the pure state machine; this is its driver: one thread with its own net.
- * Callbacks run on that thread; they must not block and may call psrti_member_held and
- * psrti_member_prepared. */
+ * Callbacks run on that thread; they must not block and may call psrti_member_held,
+ * psrti_member_prepared, psrti_member_set_prepared and psrti_member_set_ended. */
 #ifndef PSRTI_MEMBER_H
 #define PSRTI_MEMBER_H
 
@@ -20,6 +20,15 @@ typedef struct psrti_member_table {
     uint64_t first_step;  /* of this worker on the table           */
     const psrti_table_spec_t *spec;
 } psrti_member_table_t;
+
+/* A hyper-parameter set for a step: what servers are asked to hold for. */
+typedef struct psrti_member_set {
+    uint64_t number;
+    uint32_t table;
+    const char *key;
+    double value;
+    uint64_t from_step; /* PSRT_STEP_NEXT: the lowest that is still open on all slices */
+} psrti_member_set_t;
 
 typedef struct psrti_member_params {
     const psrti_config_t *config;
@@ -48,6 +57,12 @@ typedef struct psrti_member_params {
     /* server: report the highest open step of every table through psrti_member_prepared, close no
      * step above it until the view that follows */
     void (*on_prepare)(void *arg, uint64_t view, uint32_t worker);
+    /* server: hold the table from that step on, then psrti_member_set_prepared; `set` is valid during
+     * the call */
+    void (*on_set_prepare)(void *arg, const psrti_member_set_t *set);
+    /* server: let go of it, with the change from `from_step` on if `commit`, then
+     * psrti_member_set_ended. A number above that of the hold ends it as well, without a change. */
+    void (*on_set_end)(void *arg, uint64_t number, int commit, uint64_t from_step);
     /* Last callback: OK the job is over; ERR_FENCED, ERR_COORDINATOR_LOST, ERR_START_TIMEOUT,
      * ERR_REFUSED, ERR_PEER_LOST (all workers died), ERR_UNREACHABLE ... */
     void (*on_end)(void *arg, psrt_status_t status, const char *text);
@@ -67,12 +82,20 @@ void psrti_member_declare(psrti_member_t *member, uint64_t request, size_t count
 void psrti_member_used(psrti_member_t *member, uint32_t table); /* first push */
 psrt_status_t psrti_member_barrier(psrti_member_t *member, const char *name, uint32_t count,
                                    uint64_t timeout_ns); /* blocks */
+/* Sets a hyper-parameter of a table; blocks until all servers took it or one was too late.
+ * PSRT_STEP_NEXT: from the lowest step that no server has begun to close. */
+psrt_status_t psrti_member_set(psrti_member_t *member, uint32_t table, const char *key,
+                               double value, uint64_t from_step, uint64_t *step_p);
 /* Tells the coordinator that this task finished (or failed) and waits a bounded time for the
  * word to get out. */
 void psrti_member_leave(psrti_member_t *member, int failed);
 void psrti_member_held(psrti_member_t *member, size_t count, const psrti_member_table_t *tables);
 void psrti_member_prepared(psrti_member_t *member, uint64_t view, size_t count,
                            const uint32_t *table, const uint64_t *open_step);
+/* `step`: the lowest that is still open on all slices. Else the status says why it cannot be. */
+void psrti_member_set_prepared(psrti_member_t *member, uint64_t number, uint64_t step,
+                               psrt_status_t status, const char *text);
+void psrti_member_set_ended(psrti_member_t *member, uint64_t number);
 /* Monotonic time of the member thread's last turn with a confirmed incarnation. It stands still
  * from a gap in our own progress longer than the lease until the coordinator confirmed that we
  * still live: a server that finds it older than the lease must not apply anything. A coordinator

@@ -120,16 +120,25 @@ psrt_status_t psrti_member_wait_ready(psrti_member_t *m)
     return st;
 }
 
-static void ask_barrier(psrti_member_t *m, uint64_t request, const char *name, uint32_t count)
+/* Submits a request whose answer `w` waits for, numbered in the order of the queue; or returns the
+ * error of a member that ended. Takes the command. */
+static psrt_status_t submit_waiting(psrti_member_t *m, waiter_t *w, command_t *cmd)
 {
-    size_t len = strlen(name) + 1;
-    command_t *cmd = command_new(CMD_BARRIER, len);
-
-    if (!cmd) return;
-    cmd->number = request;
-    cmd->value = count;
-    memcpy(cmd + 1, name, len);
-    submit(m, cmd);
+    if (!cmd) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a request to the coordinator");
+    pthread_mutex_lock(&m->lock);
+    if (m->ended) {
+        psrt_status_t st = m->status == PSRT_OK ? PSRT_ERR_CLOSED : m->status;
+        psrti_fail_text(m->text);
+        pthread_mutex_unlock(&m->lock);
+        free(cmd);
+        return st;
+    }
+    w->request = cmd->number = ++m->next_request;
+    psrti_list_push(&m->waiters, &w->node);
+    psrti_list_push(&m->commands, &cmd->node);
+    pthread_mutex_unlock(&m->lock);
+    psrti_net_wake(m->net);
+    return PSRT_OK;
 }
 
 /* Asks who is missing and waits a moment for the answer; it may be that all came meanwhile.
@@ -160,23 +169,67 @@ psrt_status_t psrti_member_barrier(psrti_member_t *m, const char *name, uint32_t
     if (strlen(name) > PSRTI_NAME_MAX)
         return psrti_fail(PSRT_ERR_INVALID, "name of a barrier is longer than %d bytes",
                           PSRTI_NAME_MAX);
-    pthread_mutex_lock(&m->lock);
-    w.request = ++m->next_request;
-    if (m->ended) {
-        psrt_status_t st = m->status == PSRT_OK ? PSRT_ERR_CLOSED : m->status;
-        psrti_fail_text(m->text);
-        pthread_mutex_unlock(&m->lock);
-        return st;
+    size_t len = strlen(name) + 1;
+    command_t *cmd = command_new(CMD_BARRIER, len);
+    if (cmd) {
+        cmd->value = count;
+        memcpy(cmd + 1, name, len);
     }
-    psrti_list_push(&m->waiters, &w.node);
-    pthread_mutex_unlock(&m->lock);
-    ask_barrier(m, w.request, name, count);
+    psrt_status_t st = submit_waiting(m, &w, cmd);
+    if (st != PSRT_OK) return st;
     pthread_mutex_lock(&m->lock);
     while (!w.done && wait_change(m, deadline))
         continue;
     if (!w.done) give_up(m, &w, name);
     pthread_mutex_unlock(&m->lock);
     return w.status == PSRT_OK ? PSRT_OK : psrti_fail(w.status, "%s", w.text);
+}
+
+psrt_status_t psrti_member_set(psrti_member_t *m, uint32_t table, const char *key, double value,
+                               uint64_t from_step, uint64_t *step_p)
+{
+    size_t len = strlen(key) + 1;
+    waiter_t w = { .status = PSRT_OK };
+    command_t *cmd = command_new(CMD_SET, len);
+
+    if (cmd) {
+        cmd->value = table;
+        cmd->set_to = value;
+        cmd->step = from_step;
+        memcpy(cmd + 1, key, len);
+    }
+    psrt_status_t st = submit_waiting(m, &w, cmd);
+    if (st != PSRT_OK) return st;
+    pthread_mutex_lock(&m->lock);
+    while (!w.done)
+        (void)wait_change(m, UINT64_MAX);
+    pthread_mutex_unlock(&m->lock);
+    if (w.status != PSRT_OK) return psrti_fail(w.status, "%s", w.text);
+    *step_p = w.step;
+    return PSRT_OK;
+}
+
+void psrti_member_set_prepared(psrti_member_t *m, uint64_t number, uint64_t step,
+                               psrt_status_t status, const char *text)
+{
+    size_t len = strlen(text) + 1;
+    command_t *cmd = command_new(CMD_SET_PREPARED, len);
+
+    if (!cmd) return;
+    cmd->number = number;
+    cmd->step = step;
+    cmd->status = status;
+    memcpy(cmd + 1, text, len);
+    submit(m, cmd);
+}
+
+void psrti_member_set_ended(psrti_member_t *m, uint64_t number)
+{
+    command_t *cmd = command_new(CMD_SET_ENDED, 0);
+
+    if (!cmd) return;
+    cmd->number = number;
+    submit(m, cmd);
 }
 
 void psrti_member_leave(psrti_member_t *m, int failed)

@@ -191,6 +191,12 @@ static psrt_status_t dispatch(psrti_member_core_t *m, const Psrt__Control *msg)
     case PSRT__CONTROL__BODY_HOLD: return psrti_member_on_hold(m, msg->hold);
     case PSRT__CONTROL__BODY_BARRIER_DONE:
         return psrti_member_on_barrier_done(m, msg->barrier_done);
+    case PSRT__CONTROL__BODY_SET_DONE: return psrti_member_on_set_done(m, msg->set_done);
+    case PSRT__CONTROL__BODY_SET_PREPARE: return psrti_member_on_set_prepare(m, msg->set_prepare);
+    case PSRT__CONTROL__BODY_SET_END:
+        m->env.set_end(m->env.arg, msg->set_end->number, msg->set_end->commit,
+                       msg->set_end->from_step);
+        return PSRT_OK;
     case PSRT__CONTROL__BODY_PREPARE:
         m->env.prepare(m->env.arg, msg->prepare->view, msg->prepare->worker);
         return PSRT_OK;
@@ -284,6 +290,7 @@ psrt_status_t psrti_member_core_new(const psrti_member_core_params_t *params,
     m->lease_ns = params->lease_ns;
     psrti_list_init(&m->declares);
     psrti_list_init(&m->barriers);
+    psrti_list_init(&m->sets);
     *core_p = m;
     return PSRT_OK;
 }
@@ -292,6 +299,7 @@ void psrti_member_core_free(psrti_member_core_t *m)
 {
     if (!m) return;
     psrti_member_tables_free(m);
+    psrti_member_sets_free(m);
     free(m);
 }
 

@@ -2,7 +2,7 @@
 /* A task's side of the control plane as a pure state machine.
  *
  * Invariants:
- *  - what was asked (declares, barriers, leaving) is repeated after every reconnect until it is
+ *  - what was asked (declares, barriers, sets, leaving) is repeated after every reconnect until it is
  *    answered or withdrawn, and answered once;
  *  - views are handed up in growing order;
  *  - after a gap in its own progress longer than the lease nothing is handed up, and
@@ -28,6 +28,10 @@ typedef struct psrti_member_env {
     void (*hold)(void *arg, size_t count, const psrti_member_table_t *tables);
     void (*prepare)(void *arg, uint64_t view, uint32_t worker);
     void (*barrier_done)(void *arg, uint64_t request, psrt_status_t status, const char *text);
+    void (*set_prepare)(void *arg, const psrti_member_set_t *set);
+    void (*set_end)(void *arg, uint64_t number, int commit, uint64_t from_step);
+    void (*set_done)(void *arg, uint64_t request, psrt_status_t status, const char *text,
+                     uint64_t step);
     void (*end)(void *arg, psrt_status_t status, const char *text);
 } psrti_member_env_t;
 
@@ -66,6 +70,11 @@ psrt_status_t psrti_member_core_held(psrti_member_core_t *core, size_t count,
                                      const psrti_member_table_t *tables);
 void psrti_member_core_prepared(psrti_member_core_t *core, uint64_t view, size_t count,
                                 const uint32_t *table, const uint64_t *open_step);
+psrt_status_t psrti_member_core_set(psrti_member_core_t *core, uint64_t request, uint32_t table,
+                                    const char *key, double value, uint64_t from_step);
+void psrti_member_core_set_prepared(psrti_member_core_t *core, uint64_t number, uint64_t step,
+                                    psrt_status_t status, const char *text);
+void psrti_member_core_set_ended(psrti_member_core_t *core, uint64_t number);
 /* The word goes out now or after the next reconnect; ended when it was answered. No end
  * callback. */
 void psrti_member_core_leave(psrti_member_core_t *core, int failed);

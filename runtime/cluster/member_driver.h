@@ -18,6 +18,9 @@ typedef enum command_kind {
     CMD_USED,
     CMD_HELD,
     CMD_PREPARED,
+    CMD_SET,
+    CMD_SET_PREPARED,
+    CMD_SET_ENDED,
     CMD_LEAVE
 } command_kind_t;
 
@@ -25,8 +28,11 @@ typedef enum command_kind {
 typedef struct command {
     psrti_list_t node;
     command_kind_t kind;
-    uint64_t number; /* request, or view */
+    uint64_t number; /* request, view, or of a set */
     uint32_t value;  /* table, count, failed */
+    double set_to;
+    uint64_t step; /* of a set */
+    psrt_status_t status;
     size_t count;
     const void *first;
     const uint64_t *second;
@@ -38,6 +44,7 @@ typedef struct waiter {
     uint64_t request;
     int done;
     psrt_status_t status;
+    uint64_t step; /* of a set */
     char text[PSRTI_ERROR_MAX];
 } waiter_t;
 

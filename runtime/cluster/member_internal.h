@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by member_core.c (connection, joining, views, the end) and member_tables.c (what was
- * asked: tables and barriers). */
+/* Shared by member_core.c (connection, joining, views, the end), member_tables.c (what was
+ * asked: tables and barriers) and member_set.c (hyper-parameters set for a step). */
 #ifndef PSRTI_MEMBER_INTERNAL_H
 #define PSRTI_MEMBER_INTERNAL_H
 
@@ -58,6 +58,7 @@ struct psrti_member_core {
     char why[MEMBER_TEXT_MAX]; /* last reason of a lost link */
     psrti_map_t tables;
     psrti_list_t declares, barriers;
+    psrti_list_t sets; /* the first one is with the coordinator */
 };
 
 /* member_core.c */
@@ -74,5 +75,11 @@ psrt_status_t psrti_member_on_hold(psrti_member_core_t *m, const Psrt__Hold *msg
 psrt_status_t psrti_member_on_barrier_done(psrti_member_core_t *m, const Psrt__BarrierDone *msg);
 psrt_status_t psrti_member_list_held(const psrti_member_core_t *m, psrti_wire_tables_t *tables);
 void psrti_member_tables_free(psrti_member_core_t *m);
+
+/* member_set.c */
+void psrti_member_ask_set(psrti_member_core_t *m);
+psrt_status_t psrti_member_on_set_done(psrti_member_core_t *m, const Psrt__SetDone *msg);
+psrt_status_t psrti_member_on_set_prepare(psrti_member_core_t *m, const Psrt__SetPrepare *msg);
+void psrti_member_sets_free(psrti_member_core_t *m);
 
 #endif

@@ -63,6 +63,7 @@ void psrti_member_ask_again(psrti_member_core_t *m)
     }
     for (psrti_list_t *n = m->barriers.next; n != &m->barriers; n = n->next)
         send_barrier(m, PSRTI_LIST_ENTRY(n, barrier_wait_t, node));
+    psrti_member_ask_set(m);
 }
 
 psrt_status_t psrti_member_core_declare(psrti_member_core_t *m, uint64_t request, size_t count,

@@ -20,17 +20,25 @@
  * answers for all. */
 typedef struct job {
     atomic_uint left; /* threads that have not done it */
-    enum { JOB_VIEW, JOB_HOLD, JOB_PREPARE } kind;
+    enum { JOB_VIEW, JOB_HOLD, JOB_PREPARE, JOB_SET_PREPARE, JOB_SET_END } kind;
     psrti_view_t *view; /* VIEW */
     uint32_t worker;    /* VIEW, PREPARE */
-    uint64_t number;    /* PREPARE: of the view */
+    uint64_t number;    /* PREPARE: of the view; SET: of the set */
+    struct {
+        uint32_t table;
+        double value;
+        uint64_t from_step, reached; /* reached: highest of the threads    */
+        int commit;                  /* END */
+        psrt_status_t status;        /* PREPARE: first failure of a thread */
+        char *key, text[PSRTI_ERROR_MAX];
+    } set;
     size_t count;
     uint32_t *table;
     uint64_t *step;                 /* VIEW: from; PREPARE: open */
     psrti_member_table_t *tables;   /* HOLD */
     psrti_table_spec_t *specs;      /* HOLD */
     char (*texts)[PSRTI_ERROR_MAX]; /* HOLD */
-    pthread_mutex_t lock;           /* of what threads write: tables, step */
+    pthread_mutex_t lock;           /* of what threads write: tables, step, set */
 } job_t;
 
 typedef struct entry {
@@ -73,6 +81,7 @@ static void job_free(job_t *j)
     if (!j) return;
     psrti_view_unref(j->view);
     pthread_mutex_destroy(&j->lock);
+    free(j->set.key);
     free(j->table);
     free(j->step);
     free(j->tables);
@@ -87,6 +96,9 @@ static void job_answer(psrti_server_t *s, job_t *j)
     if (j->kind == JOB_HOLD && m) psrti_member_held(m, j->count, j->tables);
     if (j->kind == JOB_PREPARE && m)
         psrti_member_prepared(m, j->number, j->count, j->table, j->step);
+    if (j->kind == JOB_SET_PREPARE && m)
+        psrti_member_set_prepared(m, j->number, j->set.reached, j->set.status, j->set.text);
+    if (j->kind == JOB_SET_END && j->set.commit && m) psrti_member_set_ended(m, j->number);
     job_free(j);
 }
 
@@ -193,6 +205,33 @@ static void on_prepare(void *arg, uint64_t view, uint32_t worker)
     job_post(arg, j);
 }
 
+static void on_set_prepare(void *arg, const psrti_member_set_t *set)
+{
+    job_t *j = job_new(JOB_SET_PREPARE);
+    if (!j) return;
+    j->number = set->number;
+    j->set.table = set->table;
+    j->set.value = set->value;
+    j->set.from_step = set->from_step;
+    j->set.key = copy_of(set->key, strlen(set->key) + 1);
+    if (j->set.key) {
+        job_post(arg, j);
+        return;
+    }
+    psrti_error("out of memory to set %s", set->key);
+    job_free(j);
+}
+
+static void on_set_end(void *arg, uint64_t number, int commit, uint64_t from_step)
+{
+    job_t *j = job_new(JOB_SET_END);
+    if (!j) return;
+    j->number = number;
+    j->set.commit = commit;
+    j->set.from_step = from_step;
+    job_post(arg, j);
+}
+
 static void on_end(void *arg, psrt_status_t status, const char *text)
 {
     psrti_server_t *s = arg;
@@ -273,6 +312,23 @@ static void report(void *arg, uint32_t table, uint64_t open_step)
     j->step[j->count++] = open_step;
 }
 
+static void do_set_prepare(sthread_t *t, job_t *j)
+{
+    uint64_t reached = 0;
+    psrt_status_t rc = t->shard
+                           ? psrti_shard_set_prepare(t->shard, j->number, j->set.table, j->set.key,
+                                                     j->set.value, j->set.from_step, &reached)
+                           : PSRT_OK;
+    pthread_mutex_lock(&j->lock);
+    j->set.reached = PSRTI_MAX(j->set.reached, reached);
+    if (rc && !j->set.status) {
+        j->set.status = rc;
+        snprintf(j->set.text, sizeof j->set.text, "server:%u: %s", t->server->p.rank,
+                 psrt_last_error());
+    }
+    pthread_mutex_unlock(&j->lock);
+}
+
 static void do_job(sthread_t *t, job_t *j)
 {
     switch (j->kind) {
@@ -282,6 +338,10 @@ static void do_job(sthread_t *t, job_t *j)
         pthread_mutex_lock(&j->lock);
         if (t->shard) psrti_shard_prepare(t->shard, report, j);
         pthread_mutex_unlock(&j->lock);
+        break;
+    case JOB_SET_PREPARE: do_set_prepare(t, j); break;
+    case JOB_SET_END:
+        if (t->shard) psrti_shard_set_end(t->shard, j->number, j->set.commit, j->set.from_step);
         break;
     }
     if (atomic_fetch_sub(&j->left, 1) == 1) job_answer(t->server, j);
@@ -442,6 +502,8 @@ static psrt_status_t join_job(psrti_server_t *s)
                                  .on_view = on_view,
                                  .on_hold = on_hold,
                                  .on_prepare = on_prepare,
+                                 .on_set_prepare = on_set_prepare,
+                                 .on_set_end = on_set_end,
                                  .on_end = on_end };
     psrti_member_t *m;
     pthread_mutex_lock(&s->lock);

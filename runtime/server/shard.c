@@ -57,6 +57,7 @@ static void table_free(psrti_shard_t *s, psrti_stable_t *t)
     free(t->from_step);
     free(t->skipped);
     free(t->clock);
+    free(t->changes);
     free(t);
 }
 
@@ -137,6 +138,7 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     t->hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
     t->nslices = psrti_slice_count(t->spec.elements);
     t->hold_from = s->preparing ? 0 : UINT64_MAX;
+    t->set_hold = UINT64_MAX;
     psrt_status_t rc = psrti_optimizer_parse(t->spec.optimizer, &t->opt);
     if (!rc)
         rc = psrti_init_parse(t->spec.init, t->spec.name, t->spec.ndim, t->spec.shape, &t->init);

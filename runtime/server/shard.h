@@ -51,6 +51,20 @@ psrt_status_t psrti_shard_hold(psrti_shard_t *shard, uint32_t id, const psrti_ta
 void psrti_shard_prepare(psrti_shard_t *shard,
                          void (*report)(void *arg, uint32_t table, uint64_t open_step), void *arg);
 
+/* A hyper-parameter set for a step, in two phases. From `prepare` on no step of the table from
+ * `from_step` on is closed (PSRT_STEP_NEXT: none that is not closed on all slices already), until `end`
+ * with the same or a higher number. *step_p: the lowest step that is still open on all slices; 0 if
+ * none is here. A repeated question is answered again, one of another number drops the hold before it.
+ * ERR_INVALID, ERR_LIMIT (with last error): nothing is held.
+ * Updates of step n use the values set for n or before. Tables that are not sync take PSRT_STEP_NEXT,
+ * and the change with `end`. */
+psrt_status_t psrti_shard_set_prepare(psrti_shard_t *shard, uint64_t number, uint32_t table,
+                                      const char *key, double value, uint64_t from_step,
+                                      uint64_t *step_p);
+/* With `commit`, and the number of the hold, the change holds from `from_step` on; else nothing
+ * changes. */
+void psrti_shard_set_end(psrti_shard_t *shard, uint64_t number, int commit, uint64_t from_step);
+
 psrti_peer_t *psrti_shard_link_up(psrti_shard_t *shard, void *link, uint32_t task,
                                   uint64_t incarnation);
 void psrti_shard_link_writable(psrti_shard_t *shard, psrti_peer_t *peer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What shard.c, step.c and reply.c share. */
+/* What shard.c, step.c, set.c and reply.c share. */
 #ifndef PSRTI_SHARD_INT_H
 #define PSRTI_SHARD_INT_H
 
@@ -45,6 +45,13 @@ typedef struct psrti_slice {
     psrti_list_t waiters; /* psrti_wait_t */
 } psrti_slice_t;
 
+/* A hyper-parameter's value for the updates of steps from from_step on. */
+typedef struct psrti_change {
+    uint64_t from_step;
+    double value;
+    int index; /* of the optimizer's parameters */
+} psrti_change_t;
+
 /* Table as this owner holds it. */
 typedef struct psrti_stable {
     uint32_t id;
@@ -61,6 +68,9 @@ typedef struct psrti_stable {
     uint64_t *skipped;          /* by worker: it came late and ends no more steps below */
     uint64_t *clock;            /* by worker: steps ended (ssp)             */
     uint64_t hold_from;         /* prepare: close no step from here on      */
+    uint64_t set_hold;          /* the same for a set that is not decided   */
+    psrti_change_t *changes;    /* set for steps that are not closed on all slices; see set.c */
+    uint32_t nchanges;
 } psrti_stable_t;
 
 /* A parked pull. */
@@ -102,7 +112,12 @@ struct psrti_shard {
     psrti_shard_env_t env;
     psrti_view_t *view;
     uint32_t nworkers;
-    int preparing;       /* between Prepare and the next view                      */
+    int preparing; /* between Prepare and the next view                      */
+    struct {
+        uint64_t number;       /* 0: none */
+        psrti_stable_t *table; /* that is held */
+        psrti_change_t change;
+    } set;               /* prepared, not decided */
     psrti_map_t tables;  /* id -> psrti_stable_t                                   */
     psrti_map_t windows; /* task << 16 | vshard -> psrti_window_t                  */
     psrti_list_t peers;
@@ -136,6 +151,10 @@ void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block);
 /* cancel.c: the worker takes a request for elements of this slice back. */
 psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
                        const psrt_hdr_t *req);
+
+/* set.c */
+/* The hyper-parameters for the slice's next update: what was set for it, lr after the schedule. */
+void psrti_params_for(const psrti_slice_t *slice, double params[PSRT_OPTIMIZER_MAX_PARAMS]);
 
 /* step.c */
 /* Window of the peer's numbers on a virtual shard, made on first use; NULL: no memory. */

@@ -71,8 +71,7 @@ static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t firs
         if (len < slice->len) s->k->copy(out->data, in->data, slice->len * t->value_bytes);
     }
     double params[PSRT_OPTIMIZER_MAX_PARAMS];
-    int sync = t->spec.consistency == PSRTI_SYNC;
-    psrti_optimizer_params_at(&t->opt, sync ? slice->version : slice->updates, params);
+    psrti_params_for(slice, params);
     psrt_apply_t blk = { .params = params, .t = slice->updates + 1 };
     uint64_t step = PSRTI_APPLY_BLOCK / t->acc_bytes;
     for (uint64_t i = 0; i < len; i += step) {
@@ -170,7 +169,7 @@ static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
     const uint64_t *ended = psrti_ended(s, slice, n);
     int begun = slice->step[n % 2].ended + (with != NULL) != 0, later = 0;
     uint32_t missing = 0, gone = 0; /* of those missing: went on without it */
-    if (!slice->ready || n >= t->hold_from) return 0;
+    if (!slice->ready || n >= t->hold_from || n >= t->set_hold) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
         if (!s->view->workers[r].alive) continue;
         later |= t->from_step[r] > n || t->skipped[r] > n;

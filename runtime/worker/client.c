@@ -213,6 +213,8 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
     return PSRT_OK;
 }
 
+uint32_t psrti_ctable_id(const psrti_ctable_t *table) { return table->id; }
+
 const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table) { return &table->spec; }
 
 /* The ranges of a step stay together, also when the worker comes late in the middle of them. */

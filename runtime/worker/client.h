@@ -103,6 +103,7 @@ uint64_t psrti_client_outstanding(const psrti_client_t *client);
 void psrti_client_describe(const psrti_client_t *client, const psrti_cop_t *op, char *buf,
                            size_t size);
 
+uint32_t psrti_ctable_id(const psrti_ctable_t *table);
 const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table);
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table);
 

@@ -333,7 +333,7 @@ psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count, const psrti_
     return rc;
 }
 
-/* ---- barrier ----------------------------------------------------------------------------------- */
+/* ---- barrier and set ----------------------------------------------------------------------------------- */
 
 static psrt_status_t check_alive(psrti_worker_t *w)
 {
@@ -381,6 +381,14 @@ psrt_status_t psrti_worker_barrier(psrti_worker_t *w, const char *name, uint32_t
     uint64_t now = psrti_now_ns();
     uint64_t left = deadline == UINT64_MAX ? PSRT_FOREVER : deadline > now ? deadline - now : 0;
     return psrti_member_barrier(w->member, name, count, left);
+}
+
+psrt_status_t psrti_worker_set(psrti_worker_t *w, const psrti_ctable_t *table, const char *key,
+                               double value, uint64_t from_step, uint64_t *step_p)
+{
+    psrt_status_t rc = check_alive(w);
+    if (rc) return rc;
+    return psrti_member_set(w->member, psrti_ctable_id(table), key, value, from_step, step_p);
 }
 
 /* ---- memory and facts -------------------------------------------------------------------------- */

@@ -40,6 +40,9 @@ typedef struct psrti_submit {
     uint64_t deadline_ns; /* from now; 0: none */
 } psrti_submit_t;
 
+psrt_status_t psrti_worker_set(psrti_worker_t *worker, const psrti_ctable_t *table, const char *key,
+                               double value, uint64_t from_step, uint64_t *step_p);
+
 /* An operation; psrt_op_t of the public API. The transfers are copied. */
 psrt_status_t psrti_worker_submit(psrti_worker_t *worker, const psrti_transfer_t *transfers,
                                   size_t count, const psrti_submit_t *how, psrt_op_t **op_p);

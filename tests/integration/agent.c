@@ -12,6 +12,7 @@
  *   many NAME...                       one push_pull of several tables
  *   loop push|pull|push_pull NAME N
  *   upto push|push_pull NAME STEP      until the next step is STEP
+ *   set NAME KEY VALUE STEP|next            prints the step from which it holds
  *   sum NAME | at NAME I | hash NAME   of the value buffer
  *   members worker|server   rank:incarnation:alive:finished:host of each
  *   events                  texts of the events about members since the last time, joined by " | "
@@ -265,6 +266,18 @@ static void cmd_upto(char **w, int n)
     answer(rc, NULL);
 }
 
+static void cmd_set(char **w, int n)
+{
+    table_t *t = n == 4 ? find(w[0]) : NULL;
+    char text[32];
+    uint64_t step;
+    if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
+    uint64_t from = strcmp(w[3], "next") == 0 ? PSRT_STEP_NEXT : strtoull(w[3], NULL, 0);
+    psrt_status_t rc = psrt_table_set(t->handle, w[1], atof(w[2]), from, &step);
+    if (!rc) snprintf(text, sizeof text, "%" PRIu64, step);
+    answer(rc, rc ? NULL : text);
+}
+
 /* Sum over elements divided by what the fill pattern sums to: the factor V of a filled buffer. */
 static void cmd_sum(char **w, int n)
 {
@@ -411,6 +424,8 @@ static void run(const char *c, char **w, int n)
         cmd_loop(w, n);
     else if (strcmp(c, "upto") == 0)
         cmd_upto(w, n);
+    else if (strcmp(c, "set") == 0)
+        cmd_set(w, n);
     else if (strcmp(c, "sum") == 0)
         cmd_sum(w, n);
     else if (strcmp(c, "at") == 0)

@@ -502,6 +502,36 @@ Test(optimizer, none)
     cr_assert_eq(psrti_optimizer_parse("none:lr=1", &opt), PSRT_ERR_INVALID);
 }
 
+Test(optimizer, hyper_parameters_are_set_one_by_one)
+{
+    static const struct {
+        const char *key;
+        double value;
+        const char *says;
+    } bad[] = {
+        { "beta_1", 0.5,
+          "did you mean \"beta1\"?: lr, beta1, beta2, eps, weight_decay, clip_value" },
+        { "zzz", 0.5, "adam has no hyper-parameter \"zzz\": lr, " },
+        { "beta1", 1, "adam with beta1=1: beta1 must" },
+        { "lr", -1, "lr" },
+        { "lr", NAN, "finite" },
+        { "clip_value", INFINITY, "finite" },
+    };
+    psrti_optimizer_t opt;
+    int index = -1;
+    cr_assert_eq(psrti_optimizer_parse("adam", &opt), PSRT_OK);
+    cr_assert_eq(psrti_optimizer_set(&opt, "eps", 1e-3, &index), PSRT_OK);
+    cr_assert(index == 3 && opt.params[3] == 1e-3 && opt.params[0] == 1e-3);
+    psrti_optimizer_t before = opt;
+    for (size_t i = 0; i < PSRTI_COUNT(bad); i++) {
+        cr_assert_eq(psrti_optimizer_set(&opt, bad[i].key, bad[i].value, &index), PSRT_ERR_INVALID);
+        cr_assert(strstr(psrt_last_error(), bad[i].says), "%s", psrt_last_error());
+        cr_assert_arr_eq(opt.params, before.params, sizeof opt.params);
+    }
+    cr_assert_eq(psrti_optimizer_parse("none", &opt), PSRT_OK);
+    cr_assert_eq(psrti_optimizer_set(&opt, "lr", 1, &index), PSRT_ERR_INVALID);
+}
+
 Test(optimizer, bad_text_names_what_is_wrong)
 {
     static const char *const bad[][2] = {

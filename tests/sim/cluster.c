@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "runtime/cluster/coord_core.h"
-#include "runtime/cluster/member_core.h"
 #include "sim.h"
 
 #define HEARTBEAT (50 * MS)
@@ -34,7 +33,7 @@ typedef struct member {
     psrti_member_core_t *core;
     conn_t *conn;
     psrti_view_owner_t thread;
-    uint64_t timer, requests, answered;
+    uint64_t timer, requests, answered, sets, sets_done;
     int declared; /* tables asked for */
     int admitted; /* it was in a view; until then it may be declared dead unnoticed */
 } member_t;
@@ -189,6 +188,7 @@ static void coord_send(void *arg, uint64_t peer, const Psrt__Control *msg)
 {
     sim_t *sim = arg;
     if (msg->body_case == PSRT__CONTROL__BODY_VIEW) note_view(sim, msg->view);
+    sim_set_sent(sim, msg);
     for (conn_t *c = sim->control->conns; c; c = c->next)
         if (c->number == peer) carry(sim, c, 0, msg);
 }
@@ -489,6 +489,41 @@ static void member_barrier_done(void *arg, uint64_t request, psrt_status_t statu
     (void)arg, (void)request, (void)status, (void)text;
 }
 
+static void member_set_prepare(void *arg, const psrti_member_set_t *set)
+{
+    member_t *m = arg;
+    uint64_t step = 0;
+    psrt_status_t rc = psrti_shard_set_prepare(server_of(m)->shard, set->number, set->table,
+                                               set->key, set->value, set->from_step, &step);
+    sim_server_after(server_of(m)); /* an older hold may have ended */
+    psrti_member_core_set_prepared(m->core, set->number, step, rc, rc ? psrt_last_error() : "");
+}
+
+static void member_set_end(void *arg, uint64_t number, int commit, uint64_t from_step)
+{
+    member_t *m = arg;
+    sim_set_end(server_of(m), number, commit, from_step);
+    sim_server_after(server_of(m));
+    if (commit) psrti_member_core_set_ended(m->core, number);
+}
+
+static void member_set_done(void *arg, uint64_t request, psrt_status_t status, const char *text,
+                            uint64_t step)
+{
+    member_t *m = arg;
+    (void)step;
+    if (request != ++m->sets_done) sim_fail(m->sim, "sets are answered out of order");
+    sim_set_done(m->sim, status, text);
+}
+
+void sim_control_set(sim_worker_t *w, uint32_t table, const char *key, double value,
+                     uint64_t from_step)
+{
+    member_t *m = &w->sim->control->member[sim_worker_node(w->sim, w->rank)];
+    psrti_member_core_set(m->core, ++m->sets, table, key, value, from_step);
+    member_after(m);
+}
+
 static void on_exit_fenced(sim_t *sim, void *obj, uint64_t arg)
 {
     (void)arg;
@@ -550,11 +585,20 @@ void sim_control_started(sim_t *sim, int node)
                                      .lease_ns = LEASE,
                                      .start_timeout_ns = 60 * PSRTI_NS_PER_S,
                                      .coordinator_timeout_ns = 60 * PSRTI_NS_PER_S };
-    psrti_member_env_t env = {
-        m,           member_dial,     member_drop, member_send,    member_joined,
-        member_view, member_declared, member_hold, member_prepare, member_barrier_done,
-        member_end
-    };
+    psrti_member_env_t env = { m,
+                               member_dial,
+                               member_drop,
+                               member_send,
+                               member_joined,
+                               member_view,
+                               member_declared,
+                               member_hold,
+                               member_prepare,
+                               member_barrier_done,
+                               member_set_prepare,
+                               member_set_end,
+                               member_set_done,
+                               member_end };
     if (psrti_member_core_new(&p, &env, sim->now, &m->core) != PSRT_OK)
         sim_fail(sim, "a member does not start: %s", psrt_last_error());
     else
@@ -612,7 +656,8 @@ int sim_control_is_quiet(const sim_t *sim)
         const member_t *m = &ctl->member[sim_worker_node(sim, r)];
         const psrti_view_t *v = sim->worker[r].view;
         if (!sim->node[m->node].alive) continue;
-        if (!v || m->answered < m->requests || m->declared < sim->ntables) return 0;
+        if (!v || m->answered < m->requests || m->sets_done < m->sets || m->declared < sim->ntables)
+            return 0;
         for (int n = 0; n < sim->nservers + sim->nworkers; n++) {
             int worker = n - sim->nservers;
             int alive = worker < 0 ? v->owners[n].alive : v->workers[worker].alive;

@@ -81,6 +81,7 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
         s->server = view->vshards[psrti_slice_vshard(hash, i, SIM_VSHARDS)].owner;
         s->len = psrti_slice_len(t->spec.elements, i);
         s->ready = !t->rank0;
+        s->params[0] = s->params[1] = 0.5;
         s->state = calloc(SLICE, sizeof(double));
         double *first = versions_at(s, 0);
         for (uint64_t e = 0; e < s->len; e++)
@@ -221,27 +222,30 @@ static double rounded(const sim_table_t *t, double v)
     return t->spec.acc_dtype == PSRT_F32 ? (double)(float)v : v;
 }
 
-static void optimize(const sim_table_t *t, double *value, double *state, double g)
+static void optimize(const sim_table_t *t, const double params[2], double *value, double *state,
+                     double g)
 {
     if (t->optimizer == SIM_NONE) {
         *value = rounded(t, *value + g);
     } else if (t->optimizer == SIM_SGD) {
-        *value = rounded(t, *value - rounded(t, 0.5 * g));
+        *value = rounded(t, *value - rounded(t, params[0] * g));
     } else {
-        *state = rounded(t, rounded(t, 0.5 * *state) + g);
-        *value = rounded(t, *value - rounded(t, 0.5 * *state));
+        *state = rounded(t, rounded(t, params[1] * *state) + g);
+        *value = rounded(t, *value - rounded(t, params[0] * *state));
     }
 }
 
 /* Sums a rank's own contributions in their order, then the ranks in theirs; averages; optimizes. */
-static void close_step(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *const *unit,
-                       size_t n, double *value, double *state)
+static void close_step(const sim_table_t *t, const sim_slice_t *s, uint64_t step,
+                       sim_unit_t *const *unit, size_t n, double *value, double *state)
 {
+    double params[2];
     unsigned ranks = 0, seen = 0;
     for (size_t i = 0; i < n; i++) {
         ranks += !(seen >> unit[i]->rank & 1);
         seen |= 1u << unit[i]->rank;
     }
+    sim_params(t, s, step, params);
     for (uint64_t e = 0; ranks && e < s->len; e++) {
         double sum = 0;
         for (int r = 0; r < SIM_MAX_NODES; r++) {
@@ -252,7 +256,7 @@ static void close_step(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *c
             sum = rounded(t, sum + own);
         }
         if (t->spec.average && ranks > 1) sum = rounded(t, sum / ranks);
-        optimize(t, &value[e], &state[e], sum);
+        optimize(t, params, &value[e], &state[e], sum);
     }
 }
 
@@ -337,7 +341,7 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
         double *next = versions_at(s, v + 1);
         memcpy(next, versions_at(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
-        close_step(t, s, chosen, n, next, next_state);
+        close_step(t, s, v, chosen, n, next, next_state);
         if (found) {
             if (memcmp(next, seen, s->len * sizeof *seen) == 0) set_unsure(&g);
             continue;
@@ -359,13 +363,15 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
 /* One push more, the only one that makes these values. */
 static int explain_push(sim_table_t *t, sim_slice_t *s, const double *seen)
 {
+    double params[2];
+    sim_params(t, s, s->version, params);
     for (sim_unit_t *u = s->units; u; u = u->next) {
         if (u->applied) continue;
         double *next = versions_at(s, s->version + 1), state[SLICE];
         memcpy(next, versions_at(s, s->version), sizeof state);
         memcpy(state, s->state, sizeof state);
         for (uint64_t e = 0; e < u->count; e++)
-            optimize(t, &next[u->first + e], &state[u->first + e], u->grad[e]);
+            optimize(t, params, &next[u->first + e], &state[u->first + e], u->grad[e]);
         if (memcmp(next, seen, s->len * sizeof *seen) != 0) continue;
         memcpy(s->state, state, sizeof state);
         u->applied = 1;

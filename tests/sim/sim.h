@@ -6,6 +6,7 @@
  *   net.c      links that carry encoded frames and payloads, and what goes wrong with them
  *   server.c   processes of servers around a shard
  *   worker.c   processes of workers around a client, and the programs that they run
+ *   set.c      hyper-parameters that workers set for a step
  *   cluster.c  the control plane: the coordinator, and a member in every process
  *   model.c    what the values must be, in plain arithmetic; checked after every event
  *   run.c      one seed from start to end
@@ -18,6 +19,7 @@
 #include <stdio.h>
 
 #include "base/util.h"
+#include "runtime/cluster/member_core.h"
 #include "runtime/server/shard.h"
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
@@ -72,7 +74,10 @@ typedef struct sim_unit sim_unit_t;
     X(applied)                                                                                     \
     X(pinned_reads)                                                                                \
     X(ssp_at_bound)                                                                                \
-    X(optional_contributions)
+    X(optional_contributions)                                                                      \
+    X(sets)                                                                                        \
+    X(sets_too_late)                                                                               \
+    X(sets_refused)
 typedef struct sim_counts {
 #define SIM_COUNT_FIELD(name) uint64_t name;
     SIM_COUNTS(SIM_COUNT_FIELD)
@@ -133,8 +138,9 @@ typedef struct sim_slice {
     uint32_t life; /* of the server that holds it; 0: not held yet */
     int ready;
     uint64_t len, version;
-    double *state;   /* momentum                                         */
-    double **values; /* by version                                       */
+    double *state;    /* momentum                                         */
+    double params[2]; /* not sync: lr and momentum as its server has them */
+    double **values;  /* by version                                       */
     uint64_t capacity;
     sim_unit_t *units, *last_unit;
 } sim_slice_t;
@@ -151,6 +157,12 @@ struct sim_table {
     uint64_t from[SIM_MAX_NODES]; /* first step of the worker's life that joined late */
     uint32_t from_life[SIM_MAX_NODES];
     uint64_t nslices, pushes;
+    struct {
+        int index; /* 0 lr, 1 momentum */
+        double value;
+        uint64_t from_step;
+    } set[256]; /* in the order of the decisions */
+    size_t nsets;
     sim_slice_t slice[SIM_MAX_SLICES];
 };
 
@@ -183,6 +195,12 @@ struct sim {
     sim_server_t server[SIM_MAX_NODES];
     sim_worker_t worker[SIM_MAX_NODES];
     sim_table_t table[SIM_MAX_TABLES];
+    struct { /* the set that is under way, or was last */
+        uint64_t number;
+        uint32_t table;
+        int index, decided;
+        double value;
+    } set;
     struct sim_control *control;
     struct sim_net *net;
     sim_op_t *ops; /* in flight */
@@ -234,7 +252,17 @@ void sim_worker_link_lost(sim_worker_t *worker, sim_link_t *link);
 void sim_worker_after(sim_worker_t *worker); /* every event at a worker ends with it */
 int sim_worker_is_done(const sim_worker_t *worker);
 
+/* ---- set.c */
+void sim_params(const sim_table_t *table, const sim_slice_t *slice, uint64_t step,
+                double params[2]);
+void sim_set_sent(sim_t *sim, const Psrt__Control *msg); /* by the coordinator */
+void sim_set_end(sim_server_t *server, uint64_t number, int commit, uint64_t from_step);
+void sim_set_done(sim_t *sim, psrt_status_t status, const char *text);
+void sim_set_some(sim_worker_t *worker, sim_table_t *table); /* something, perhaps nonsense */
+
 /* ---- cluster.c */
+void sim_control_set(sim_worker_t *worker, uint32_t table, const char *key, double value,
+                     uint64_t from_step);
 void sim_control_open(sim_t *sim);
 void sim_control_close(sim_t *sim);
 void sim_control_started(sim_t *sim, int node); /* a new process wants in */

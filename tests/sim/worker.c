@@ -324,6 +324,12 @@ static void do_pull(sim_worker_t *w)
     op_submit(op);
 }
 
+static void do_set(sim_worker_t *w)
+{
+    sim_table_t *t = some_table(w, is_usable);
+    if (t && (t->optimizer != SIM_NONE || sim_chance(w->sim, 5))) sim_set_some(w, t);
+}
+
 static void do_late(sim_worker_t *w)
 {
     sim_t *sim = w->sim;
@@ -365,6 +371,8 @@ static void think(sim_t *sim, void *obj, uint64_t arg)
             do_ranges(w);
         else if (what < 76)
             do_late(w);
+        else if (what < 80)
+            do_set(w);
         else
             do_pull(w);
         sim_worker_after(w);

@@ -161,6 +161,30 @@ Test(arguments, table_query, .init = setup, .fini = teardown, .timeout = 60)
     INVALID(psrt_table_query(table, &a), "attr");
 }
 
+Test(arguments, table_set, .init = setup, .fini = teardown, .timeout = 60)
+{
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    psrt_table_t *sgd, *async;
+    uint64_t step = 77;
+    p.ndim = 1, p.shape[0] = N, p.optimizer = "sgd:lr=1";
+    cr_assert_eq(psrt_dense_create(ctx, "sgd", &p, &sgd), PSRT_OK);
+    p.consistency = "async";
+    cr_assert_eq(psrt_dense_create(ctx, "async", &p, &async), PSRT_OK);
+    INVALID(psrt_table_set(NULL, "lr", 1, 0, &step), "table is NULL");
+    INVALID(psrt_table_set(sgd, NULL, 1, 0, &step), "key is NULL");
+    INVALID(psrt_table_set(table, "lr", 1, 0, &step), "table w: optimizer none");
+    INVALID(psrt_table_set(sgd, "weight_decy", 1, 0, &step), "\"weight_decay\"");
+    INVALID(psrt_table_set(sgd, "lr", -1, 0, &step), "table sgd: optimizer sgd with lr=-1");
+    INVALID(psrt_table_set(async, "lr", 1, 3, &step), "PSRT_STEP_NEXT");
+    cr_assert_eq(psrt_push_pull(sgd, grad, value, NULL), PSRT_OK);
+    is_told(psrt_table_set(sgd, "lr", 1, 0, &step), PSRT_ERR_TOO_LATE, "table sgd: lr");
+    cr_assert_eq(step, 77u);
+    cr_assert_eq(psrt_table_set(sgd, "lr", 0.5, PSRT_STEP_NEXT, &step), PSRT_OK);
+    cr_assert_eq(step, 1u);
+    cr_assert_eq(psrt_table_set(async, "lr", 0.5, PSRT_STEP_NEXT, NULL), PSRT_OK);
+    cr_assert_eq(psrt_dense_create(ctx, "async", &p, &async), PSRT_OK, "declared as before");
+}
+
 /* ---- requests ---------------------------------------------------------------------------------- */
 
 static psrt_request_t request(uint64_t offset, uint64_t count)

@@ -244,6 +244,60 @@ Test(job, several_threads_of_a_worker, .timeout = 120)
     }
 }
 
+/* ---- setting hyper-parameters -------------------------------------------------------------------- */
+
+typedef struct setter {
+    psrt_table_t *t;
+    psrt_status_t status;
+} setter_t;
+
+static void *set_thread(void *arg)
+{
+    setter_t *s = arg;
+    for (unsigned i = 0; !s->status && i < 20; i++)
+        s->status = psrt_table_set(s->t, "lr", 0.5, PSRT_STEP_NEXT, NULL);
+    return NULL;
+}
+
+/* Threads of all workers set at once while steps go on; every element sees the same rates. */
+static psrt_status_t set_worker(psrt_context_t *ctx, unsigned rank, void *arg)
+{
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    psrt_table_t *t;
+    pthread_t thread[3];
+    setter_t s[3];
+    float *g = psrt_alloc(ctx, BIG * 4), *v = psrt_alloc(ctx, BIG * 4);
+    (void)rank, (void)arg;
+    p.ndim = 1, p.shape[0] = BIG, p.optimizer = "sgd:lr=1", p.reduce = "sum";
+    CHECK(psrt_dense_create(ctx, "w", &p, &t));
+    for (uint64_t i = 0; i < BIG; i++)
+        g[i] = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        s[i] = (setter_t){ t, PSRT_OK };
+        pthread_create(&thread[i], NULL, set_thread, &s[i]);
+    }
+    psrt_status_t rc = PSRT_OK;
+    for (unsigned step = 0; !rc && step < 10; step++) {
+        rc = psrt_push_pull(t, g, v, NULL);
+        for (uint64_t i = 0; !rc && i < BIG; i++)
+            if (v[i] != v[0]) rc = wrong("set", i, v[i], v[0]);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    CHECK(rc);
+    for (unsigned i = 0; i < 3; i++)
+        CHECK(s[i].status);
+    float before = v[0];
+    CHECK(psrt_barrier(ctx, "all have set", 0, PSRT_FOREVER));
+    CHECK(psrt_push_pull(t, g, v, NULL));
+    return before - v[BIG - 1] == 1 ? PSRT_OK : wrong("set", BIG - 1, before - v[BIG - 1], 1);
+}
+
+Test(job, hyper_parameters_are_set_by_many, .timeout = 240)
+{
+    over_transports(set_worker, 2, 2, 2);
+}
+
 /* ---- start and stop ------------------------------------------------------------------------------ */
 
 static psrt_status_t barrier_worker(psrt_context_t *ctx, unsigned rank, void *arg)

@@ -58,6 +58,9 @@ typedef struct process {
     uint32_t nheld, held[64]; /* server: ids it was told to hold */
     int large[64];            /* the table that does not fit into server 1 */
     uint32_t answers_due;     /* held, not answered yet */
+    uint64_t set_held;        /* server: number of the set it holds for; 0: none */
+    uint64_t set_reached;     /* the step that it said                           */
+    uint64_t sets, sets_done; /* worker */
     int met, ended;
     psrt_status_t end_status;
     char end_text[128];
@@ -74,6 +77,9 @@ typedef struct rig {
     process_t tasks[TASKS];
     uint32_t name_of_id[MAX_IDS]; /* 1 + name, once declared OK to somebody */
     uint8_t ready[MAX_IDS];
+    uint64_t set_number, set_from; /* last set that a server was told to make */
+    uint64_t set_released;         /* last hold that ended without it         */
+    unsigned sets, sets_too_late;
     unsigned cuts, kills, pauses, coord_restarts, late_joins, fenced, lost_tables, no_memory;
 } rig_t;
 
@@ -339,6 +345,50 @@ static void m_barrier_done(void *arg, uint64_t request, psrt_status_t status, co
     p->met = 2;
 }
 
+static void m_set_prepare(void *arg, const psrti_member_set_t *set)
+{
+    process_t *p = arg;
+
+    /* It stands still while it holds. */
+    if (!p->set_held) p->set_reached = p->rig->now / (10 * SECOND) + PSRTI_TASK_RANK(p->task);
+    p->set_held = set->number;
+    psrti_member_core_set_prepared(p->core, set->number, p->set_reached, PSRT_OK, "");
+}
+
+/* All servers are told the same, and never a step that one of them has left behind. */
+static void m_set_end(void *arg, uint64_t number, int commit, uint64_t from_step)
+{
+    process_t *p = arg;
+    rig_t *r = p->rig;
+
+    cr_assert(number >= p->set_held);
+    if (commit) {
+        cr_assert(number >= r->set_number && number > r->set_released);
+        if (number == r->set_number) cr_assert_eq(from_step, r->set_from);
+        r->set_number = number;
+        r->set_from = from_step;
+        if (p->set_held) cr_assert(from_step >= p->set_reached);
+        psrti_member_core_set_ended(p->core, number);
+    } else if (p->set_held) {
+        cr_assert(p->set_held != r->set_number, "one server was told to make the set, one not to");
+        r->set_released = PSRTI_MAX(r->set_released, p->set_held);
+    }
+    p->set_held = 0;
+}
+
+static void m_set_done(void *arg, uint64_t request, psrt_status_t status, const char *text,
+                       uint64_t step)
+{
+    process_t *p = arg;
+
+    cr_assert_eq(request, ++p->sets_done);
+    cr_assert(status == PSRT_OK || status == PSRT_ERR_TOO_LATE || status == PSRT_ERR_SHARD_LOST,
+              "%s", text);
+    p->rig->sets += status == PSRT_OK;
+    p->rig->sets_too_late += status == PSRT_ERR_TOO_LATE;
+    if (status == PSRT_OK) cr_assert_neq(step, PSRT_STEP_NEXT);
+}
+
 static void m_end(void *arg, psrt_status_t status, const char *text)
 {
     process_t *p = arg;
@@ -351,9 +401,10 @@ static void m_end(void *arg, psrt_status_t status, const char *text)
 
 static void process_start(rig_t *r, process_t *p)
 {
-    static const psrti_member_env_t calls = { NULL,      m_dial,         m_drop,     m_send,
-                                              m_joined,  m_view,         m_declared, m_hold,
-                                              m_prepare, m_barrier_done, m_end };
+    static const psrti_member_env_t calls = { NULL,       m_dial,         m_drop,        m_send,
+                                              m_joined,   m_view,         m_declared,    m_hold,
+                                              m_prepare,  m_barrier_done, m_set_prepare, m_set_end,
+                                              m_set_done, m_end };
     psrti_member_env_t env = calls;
     psrti_member_core_params_t cp = {
         .task = p->task,
@@ -373,6 +424,7 @@ static void process_start(rig_t *r, process_t *p)
 
     p->incarnation = p->view = 0;
     p->nheld = p->answers_due = 0;
+    p->set_held = p->sets = p->sets_done = 0;
     p->met = p->ended = 0;
     p->paused_until = p->start_at = p->lost_at = p->up_at = 0;
     for (uint32_t i = 0; i < TABLES; i++)
@@ -446,6 +498,16 @@ static void declare(process_t *p, uint32_t name)
     cr_assert_eq(psrti_member_core_declare(p->core, name + 1, 1, &spec), PSRT_OK);
 }
 
+static void set(rig_t *r, process_t *p)
+{
+    uint32_t name = (uint32_t)rnd(r, TABLES);
+    uint64_t from = rnd(r, 3) ? r->now / (10 * SECOND) + rnd(r, 3) : PSRT_STEP_NEXT;
+
+    if (p->answer[name] == PSRT_OK)
+        cr_assert_eq(psrti_member_core_set(p->core, ++p->sets, p->id[name], "lr", 0.5, from),
+                     PSRT_OK);
+}
+
 static void act(rig_t *r, process_t *p)
 {
     if (p->answers_due && rnd(r, 4) == 0) answer_hold(p);
@@ -456,6 +518,7 @@ static void act(rig_t *r, process_t *p)
         uint32_t name = (uint32_t)rnd(r, TABLES);
         if (p->answer[name] == PSRT_ERR_AGAIN) declare(p, name);
     }
+    if (rnd(r, 300) == 0) set(r, p);
 }
 
 static void run_process(rig_t *r, process_t *p)
@@ -582,6 +645,10 @@ static int answered(const rig_t *r)
     for (uint32_t w = 0; w < WORKERS; w++)
         for (uint32_t t = 0; t < TABLES; t++)
             if (r->tasks[w].answer[t] == PSRT_IN_PROGRESS) return 0;
+    for (uint32_t w = 0; w < WORKERS; w++)
+        if (r->tasks[w].sets_done < r->tasks[w].sets) return 0;
+    for (uint32_t s = 0; s < SERVERS; s++)
+        if (r->tasks[WORKERS + s].set_held) return 0;
     return 1;
 }
 
@@ -693,7 +760,7 @@ static void run_seed(uint64_t seed, rig_t *sum)
     for (uint32_t i = 0; i < TASKS; i++)
         r->tasks[i].paused_until = 0;
     until(r, all_ready, "views");
-    until(r, answered, "declares");
+    until(r, answered, "declares and sets");
     /* What was sent must arrive before it can be compared. */
     for (uint64_t quiet = r->now + 10 * SECOND; r->now < quiet;)
         step(r);
@@ -710,6 +777,8 @@ static void run_seed(uint64_t seed, rig_t *sum)
     sum->fenced += r->fenced;
     sum->lost_tables += r->lost_tables;
     sum->no_memory += r->no_memory;
+    sum->sets += r->sets;
+    sum->sets_too_late += r->sets_too_late;
     rig_free(r);
 }
 
@@ -726,10 +795,11 @@ Test(cores, chaos_then_order, .timeout = 280)
         run_seed(seed, sum);
     }
     cr_log_info("cuts %u, kills %u, pauses %u, coordinator restarts %u, commits %u, fenced %u, "
-                "lost tables %u, full servers %u",
+                "lost tables %u, full servers %u, sets %u, too late %u",
                 sum->cuts, sum->kills, sum->pauses, sum->coord_restarts, sum->late_joins,
-                sum->fenced, sum->lost_tables, sum->no_memory);
+                sum->fenced, sum->lost_tables, sum->no_memory, sum->sets, sum->sets_too_late);
     cr_assert(only || (sum->cuts && sum->kills && sum->pauses && sum->coord_restarts &&
-                       sum->late_joins && sum->fenced && sum->lost_tables && sum->no_memory));
+                       sum->late_joins && sum->fenced && sum->lost_tables && sum->no_memory &&
+                       sum->sets && sum->sets_too_late));
     free(sum);
 }

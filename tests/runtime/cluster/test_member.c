@@ -12,7 +12,9 @@ typedef struct fixture {
     psrti_member_core_t *m;
     uint64_t now;
     unsigned dials, drops, joins, heartbeats, leaves, barriers;
-    uint64_t join_incarnation;
+    uint64_t join_incarnation, set_number, set_step, sets_done;
+    unsigned sets;
+    uint64_t set_request; /* of the last Set that was sent */
     int ended;
     psrt_status_t status;
     char text[512];
@@ -31,6 +33,10 @@ static void f_send(void *arg, const Psrt__Control *msg)
     f->heartbeats += msg->body_case == PSRT__CONTROL__BODY_HEARTBEAT;
     f->leaves += msg->body_case == PSRT__CONTROL__BODY_LEAVE;
     f->barriers += msg->body_case == PSRT__CONTROL__BODY_BARRIER;
+    if (msg->body_case == PSRT__CONTROL__BODY_SET) {
+        f->sets++;
+        f->set_request = msg->set->request;
+    }
 }
 
 static void f_joined(void *arg, uint64_t incarnation)
@@ -79,6 +85,26 @@ static void f_barrier(void *arg, uint64_t request, psrt_status_t status, const c
     (void)text;
 }
 
+static void f_set_prepare(void *arg, const psrti_member_set_t *set)
+{
+    ((fixture_t *)arg)->set_number = set->number;
+}
+
+static void f_set_end(void *arg, uint64_t number, int commit, uint64_t from_step)
+{
+    (void)arg, (void)number, (void)commit, (void)from_step;
+}
+
+static void f_set_done(void *arg, uint64_t request, psrt_status_t status, const char *text,
+                       uint64_t step)
+{
+    fixture_t *f = arg;
+    (void)text;
+    cr_assert_eq(request, ++f->sets_done);
+    f->status = status;
+    f->set_step = step;
+}
+
 static void f_end(void *arg, psrt_status_t status, const char *text)
 {
     fixture_t *f = arg;
@@ -91,8 +117,9 @@ static void f_end(void *arg, psrt_status_t status, const char *text)
 static fixture_t *fixture(void)
 {
     fixture_t *f = calloc(1, sizeof *f);
-    psrti_member_env_t env = { f,          f_dial,   f_drop,    f_send,    f_joined, f_view,
-                               f_declared, f_tables, f_prepare, f_barrier, f_end };
+    psrti_member_env_t env = { f,          f_dial,   f_drop,    f_send,    f_joined,      f_view,
+                               f_declared, f_tables, f_prepare, f_barrier, f_set_prepare, f_set_end,
+                               f_set_done, f_end };
     psrti_member_core_params_t p = {
         .task = PSRTI_TASK(PSRTI_WORKER, 0),
         .workers = 1,
@@ -259,6 +286,40 @@ Test(member, what_was_asked_is_asked_again)
     receive(f, &msg);
     cr_assert(psrti_member_core_ended(f->m));
     cr_assert_eq(f->ended, 0); /* it left by its own will */
+    fixture_free(f);
+}
+
+static void set_done(fixture_t *f, uint64_t request, uint64_t step)
+{
+    Psrt__SetDone body = PSRT__SET_DONE__INIT;
+    body.request = request;
+    body.step = step;
+    PSRTI_CONTROL(msg, SET_DONE, set_done, &body);
+    receive(f, &msg);
+}
+
+Test(member, sets_are_asked_for_one_by_one)
+{
+    fixture_t *f = joined();
+    for (uint64_t request = 1; request <= 3; request++)
+        cr_assert_eq(psrti_member_core_set(f->m, request, 7, "lr", 0.5, 40), PSRT_OK);
+    cr_assert(f->sets == 1 && f->set_request == 1);
+    set_done(f, 2, 99);
+    cr_assert_eq(f->sets_done, 0u, "nobody asked for that yet");
+    set_done(f, 1, 40);
+    cr_assert(f->sets_done == 1 && f->set_step == 40);
+    cr_assert(f->sets == 2 && f->set_request == 2);
+    psrti_member_core_link_lost(f->m, PSRT_ERR_PEER_LOST, "cut", f->now);
+    f->now += SECOND;
+    tick(f);
+    psrti_member_core_link_up(f->m, f->now);
+    welcome(f, 3);
+    cr_assert(f->sets == 3 && f->set_request == 2, "asked again");
+    set_done(f, 2, 41);
+    set_done(f, 2, 41);
+    cr_assert(f->sets_done == 2 && f->set_request == 3);
+    set_done(f, 3, 42);
+    cr_assert(f->sets_done == 3 && f->sets == 4);
     fixture_free(f);
 }
 
