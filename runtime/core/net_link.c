@@ -248,15 +248,24 @@ static psrt_status_t send_welcome(net_link_t *link, psrt_status_t status, const 
     return send_frame(link, hdr, payload, len);
 }
 
+/* The verdict on a HELLO whose answer could not be sent. A peer that hung up meanwhile did nothing
+ * wrong: its loss is told next. A fresh endpoint has room for two small frames, or is not worth
+ * keeping. */
+static psrt_rx_t not_answered(psrt_status_t status)
+{
+    return status == PSRT_ERR_PEER_LOST ? PSRT_RX_DONE : PSRT_RX_BAD;
+}
+
 static psrt_rx_t refuse(net_link_t *link, psrt_status_t status, const char *text)
 {
     char name[32];
+    psrt_status_t st;
 
     /* Not ready is what happens while a job assembles; the peer comes again. */
     psrti_log(status == PSRT_ERR_NOT_READY ? PSRT_LOG_DEBUG : PSRT_LOG_WARN,
               "refused a connection of %s: %s", psrti_task_name(link->pub.task, name), text);
-    if (send_welcome(link, status, text, strnlen(text, PSRTI_WELCOME_TEXT_MAX)) != PSRT_OK)
-        return PSRT_RX_BAD;
+    st = send_welcome(link, status, text, strnlen(text, PSRTI_WELCOME_TEXT_MAX));
+    if (st != PSRT_OK) return not_answered(st);
     link->state = LINK_REFUSED;
     link->deadline = psrti_now_ns() + NET_REFUSED_LINGER;
     return PSRT_RX_DONE;
@@ -319,11 +328,8 @@ static psrt_rx_t got_hello(net_link_t *link, const psrt_msg_t *msg)
     if (++net->next_session == 0) net->next_session = 1;
     link->pub.session = net->next_session;
     psrti_welcome_token(net->p.key, &link->acceptor, &hello, link->pub.session, token);
-    /* A fresh endpoint has room for two small frames, or is not worth keeping. One whose peer hung up
-     * meanwhile did nothing wrong: its loss is told next. */
     st = send_welcome(link, PSRT_OK, token, sizeof token);
-    if (st == PSRT_ERR_PEER_LOST) return PSRT_RX_DONE;
-    if (st != PSRT_OK) return PSRT_RX_BAD;
+    if (st != PSRT_OK) return not_answered(st);
     set_up(link);
     return PSRT_RX_DONE;
 }

@@ -25,6 +25,7 @@ typedef struct end {
     uint64_t tag; /* seq of the last message */
     psrt_rx_t answer;
     const char *refusal; /* what admit says */
+    psrt_status_t refused_with;
 } end_t;
 
 static psrti_config_t *config;
@@ -79,7 +80,7 @@ static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char 
     (void)incarnation;
     if (!e->refusal) return PSRT_OK;
     snprintf(text, size, "%s", e->refusal);
-    return PSRT_ERR_REFUSED;
+    return e->refused_with ? e->refused_with : PSRT_ERR_REFUSED;
 }
 
 static void open_end(end_t *e, uint32_t task, uint64_t incarnation, const psrti_jobkey_t *with)
@@ -190,6 +191,35 @@ Test(net, refusals_reach_the_dialler, .init = setup, .fini = teardown)
     refused(&job, 4, NULL, "this address belongs to another job");
     refused(&key, 5, NULL, "channel 5 was asked for, this is channel 4");
     refused(&key, 4, "not in the view", "not in the view");
+}
+
+static void count_warnings(void *arg, psrt_log_level_t level, const char *line)
+{
+    if (level > PSRT_LOG_WARN) return;
+    fprintf(stderr, "%s\n", line);
+    ++*(unsigned *)arg;
+}
+
+/* A dialler that hangs up at any point of the handshake is no reason for a warning: neither where it
+ * would have been let in nor where it would have been told to come again. */
+Test(net, a_dialler_that_gives_up_is_no_offence, .init = setup, .fini = teardown)
+{
+    unsigned warnings = 0;
+    psrt_log_set_sink(count_warnings, &warnings);
+    for (unsigned turns = 0; turns < 12; turns++) {
+        end_t s, w;
+        open_end(&s, SERVER, 1, &key);
+        open_end(&w, WORKER, 2, &key);
+        if (turns % 2) s.refusal = "not ready", s.refused_with = PSRT_ERR_NOT_READY;
+        psrti_link_t *link = dial(&w, &s, 4);
+        for (unsigned i = 0; i < turns / 2 && !w.lost; i++)
+            psrti_net_progress(i % 2 ? w.net : s.net);
+        if (!w.lost) psrti_net_drop(w.net, link);
+        settle(&w, &s);
+        cr_assert_eq(warnings, 0, "after %u turns", turns / 2);
+        psrti_net_close(w.net);
+        psrti_net_close(s.net);
+    }
 }
 
 Test(net, a_newer_life_replaces_the_older, .init = setup, .fini = teardown)
