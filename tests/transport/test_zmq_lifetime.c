@@ -2,10 +2,13 @@
 /* Peers that die or stop, closing, and the limits of the process. */
 #include "zmq_node.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -221,6 +224,113 @@ Test(zmq_lifetime, close_with_unsent_messages)
     uint64_t begin = psrti_now_ns();
     node_close(&b);
     cr_assert_lt(psrti_now_ns() - begin, 2 * PSRTI_NS_PER_S);
+    child_end(&child, SIGKILL);
+}
+
+/* ---- a machine that is too busy ---------------------------------------------------------------- */
+
+/* A process that stops libzmq's I/O thread of ours for a while, as a busy machine does. */
+typedef struct starver {
+    pid_t pid;
+    int to, from;
+} starver_t;
+
+static _Noreturn void starver_main(int in, int out)
+{
+    pid_t tid;
+    int status;
+    const struct timespec while_closing = { 0, 300000000 };
+    if (read(in, &tid, sizeof(tid)) != sizeof(tid)) _exit(1);
+    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0) _exit(2);
+    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) != 0 || waitpid(tid, &status, __WALL) != tid)
+        _exit(3);
+    if (write(out, &tid, sizeof(tid)) != sizeof(tid)) _exit(4);
+    if (read(in, &tid, sizeof(tid)) != sizeof(tid)) _exit(5);
+    nanosleep(&while_closing, NULL);
+    _exit(ptrace(PTRACE_DETACH, tid, NULL, NULL) == 0 ? 0 : 6);
+}
+
+static void starver_start(starver_t *s)
+{
+    int up[2], down[2];
+    cr_assert(pipe(up) == 0 && pipe(down) == 0);
+    fflush(NULL);
+    s->pid = fork();
+    cr_assert_geq(s->pid, 0);
+    if (s->pid == 0) {
+        close(up[0]), close(down[1]);
+        starver_main(down[0], up[1]);
+    }
+    close(up[1]), close(down[0]);
+    s->to = down[1], s->from = up[0];
+    prctl(PR_SET_PTRACER, s->pid); /* where only parents may trace */
+}
+
+static pid_t io_thread(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    pid_t found = 0;
+    cr_assert_not_null(dir);
+    for (struct dirent *e; !found && (e = readdir(dir));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+        FILE *file = fopen(path, "re");
+        if (!file) continue;
+        if (fgets(name, sizeof(name), file) && strncmp(name, "ZMQbg/IO", 8) == 0)
+            found = (pid_t)strtol(e->d_name, NULL, 10);
+        fclose(file);
+    }
+    closedir(dir);
+    return found;
+}
+
+/* 0: this process may not be traced. */
+static int starver_stop_io(starver_t *s)
+{
+    pid_t tid = io_thread();
+    cr_assert_neq(tid, 0);
+    cr_assert_eq(write(s->to, &tid, sizeof(tid)), (ssize_t)sizeof(tid));
+    return read(s->from, &tid, sizeof(tid)) == sizeof(tid);
+}
+
+static void starver_end(starver_t *s)
+{
+    int status;
+    cr_assert_eq(waitpid(s->pid, &status, 0), s->pid);
+    cr_assert_eq(status, 0);
+    close(s->to), close(s->from);
+}
+
+/* What a stopped peer does not take does not hold up the end, in whatever order libzmq's threads hear
+ * of it: here a session learns that its pipe ends before it learns that it ends itself. */
+Test(zmq_lifetime, close_with_a_starved_io_thread, .timeout = 60)
+{
+    static uint8_t data[4096];
+    node_t a = { 0 };
+    node_child_t child;
+    starver_t starver;
+    starver_start(&starver);
+    child_start(&child, 0, 0);
+    psrt_iface_params_t params = node_params(&a, 1);
+    params.listen = 1, params.window = 32 * MIB; /* more than the kernel takes */
+    node_open(&a, &params);
+    child_dial(&child, a.addr);
+    PUMP(a.up == 1, &a);
+    kill(child.pid, SIGSTOP);
+    if (!starver_stop_io(&starver)) {
+        child_end(&child, SIGKILL);
+        cr_skip_test("ptrace is not permitted here");
+    }
+    psrt_status_t status = PSRT_OK;
+    while (status == PSRT_OK) {
+        psrt_hdr_t hdr = node_hdr(sizeof(data), 1);
+        status = ZMQ_OPS->send(a.ep, &hdr, data, sizeof(data), 0, NULL);
+    }
+    cr_assert_eq(status, PSRT_ERR_AGAIN);
+    pid_t tid = io_thread();
+    cr_assert_eq(write(starver.to, &tid, sizeof(tid)), (ssize_t)sizeof(tid));
+    node_close(&a);
+    starver_end(&starver);
     child_end(&child, SIGKILL);
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interfaces: opening and closing, progress, sleeping, what all endpoints have in common. */
 #include <errno.h>
-#include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,21 +150,10 @@ static void destroy(zt_iface_t *iface)
 /* Without the caller's memory in flight, what was sent by copy still goes out for a while. */
 static int linger_of(const zt_ep_t *ep) { return psrti_list_empty(&ep->txs) ? ZT_LINGER_MS : 0; }
 
-/* libzmq 4.3.4 aborts the process when a socket is closed while one of its connections ends the
- * handshake (errno_assert on the routing id, zmtp_engine.cpp). So nobody new is let in, and those who
- * are in the door get the time to pass it. */
-static void shut_the_door(zt_iface_t *iface)
-{
-    if (!iface->params.listen) return;
-    zmq_unbind(iface->router.socket, iface->addr);
-    poll(NULL, 0, ZT_DOOR_MS);
-}
-
 static void iface_close(psrt_iface_t *base)
 {
     zt_iface_t *iface = (zt_iface_t *)base;
     int router_linger = ZT_LINGER_MS;
-    shut_the_door(iface);
     for (psrti_list_t *it = iface->eps.next; it != &iface->eps; it = it->next) {
         zt_ep_t *ep = PSRTI_LIST_ENTRY(it, zt_ep_t, link);
         if (ep->accepted) {

@@ -6,6 +6,10 @@
  * server has the secret, and admits every client; libzmq asks the handler at inproc://zeromq.zap.01
  * (RFC 27) whether a client's key may enter, after the client proved that it has its secret. With no
  * handler everyone may, so it is there before the ROUTER listens and goes after it.
+ *
+ * It is there without CURVE too, and admits everyone: where there is a handler, libzmq hangs up on peers
+ * of the protocol versions before 3. It would abort the process if the first message of one of those came
+ * while the socket is being closed (4.3.4, errno_assert in process_routing_id_msg).
  */
 #include <errno.h>
 #include <sodium.h>
@@ -36,19 +40,20 @@ psrt_status_t zt_security_init(zt_iface_t *iface)
 psrt_status_t zt_security_apply(zt_sock_t *sock, int server)
 {
     zt_iface_t *iface = sock->iface;
-    if (iface->params.security == PSRT_SECURITY_OFF) return PSRT_OK;
+    int curve = iface->params.security != PSRT_SECURITY_OFF, rc = 0;
     void *s = sock->socket;
     const int one = 1;
-    int rc = zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, iface->secret, ZT_KEY_BYTES);
-    if (server) {
+    if (server) rc |= zmq_setsockopt(s, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN));
+    if (curve) rc |= zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, iface->secret, ZT_KEY_BYTES);
+    if (curve && server) {
         rc |= zmq_setsockopt(s, ZMQ_CURVE_SERVER, &one, sizeof(one));
-        rc |= zmq_setsockopt(s, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN));
-    } else {
+    } else if (curve) {
         rc |= zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, iface->public_key, ZT_KEY_BYTES);
         rc |= zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, iface->public_key, ZT_KEY_BYTES);
     }
     if (rc == 0) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_INTERNAL, "zmq: cannot set CURVE keys: %s", zmq_strerror(errno));
+    return psrti_fail(PSRT_ERR_INTERNAL, "zmq: cannot set %s: %s",
+                      curve ? "CURVE keys" : "the ZAP domain", zmq_strerror(errno));
 }
 
 static int frame_is(zmq_msg_t *frame, const char *text)
@@ -59,9 +64,12 @@ static int frame_is(zmq_msg_t *frame, const char *text)
 
 static int admitted(const zt_iface_t *iface, zmq_msg_t frames[ZAP_FRAMES], unsigned count)
 {
-    zmq_msg_t *key = &frames[6];
-    return count == ZAP_FRAMES && frame_is(&frames[0], "1.0") && frame_is(&frames[2], ZAP_DOMAIN) &&
-           frame_is(&frames[5], "CURVE") && zmq_msg_size(key) == ZT_KEY_BYTES &&
+    zmq_msg_t *key = &frames[6]; /* the mechanism NULL has no credentials */
+    if (count < ZAP_FRAMES - 1 || !frame_is(&frames[0], "1.0") || !frame_is(&frames[2], ZAP_DOMAIN))
+        return 0;
+    if (iface->params.security == PSRT_SECURITY_OFF) return frame_is(&frames[5], "NULL");
+    return count == ZAP_FRAMES && frame_is(&frames[5], "CURVE") &&
+           zmq_msg_size(key) == ZT_KEY_BYTES &&
            sodium_memcmp(zmq_msg_data(key), iface->public_key, ZT_KEY_BYTES) == 0;
 }
 
@@ -115,7 +123,6 @@ static void zap_ready(zt_sock_t *zap)
 
 psrt_status_t zt_zap_open(zt_iface_t *iface)
 {
-    if (iface->params.security == PSRT_SECURITY_OFF) return PSRT_OK;
     psrt_status_t status = zt_sock_open(iface, &iface->zap, ZMQ_REP, zap_ready);
     if (status != PSRT_OK) return status;
     if (zmq_bind(iface->zap.socket, "inproc://zeromq.zap.01") == 0) return PSRT_OK;

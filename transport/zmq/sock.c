@@ -93,12 +93,16 @@ psrt_status_t zt_sock_int(zt_sock_t *sock, int option, int value)
 }
 
 /* A host that dies silently is noticed by TCP itself. libzmq's heartbeats would also end the
- * connection of a peer that is merely stopped or busy, which is for the lease to judge. */
+ * connection of a peer that is merely stopped or busy, which is for the lease to judge.
+ * The linger time is set from the beginning: libzmq copies it to what it makes for a socket, and its
+ * own default is for ever. A connection that ends by itself while its socket is being closed would wait
+ * that long for a peer to take what is left, and zmq_ctx_term with it. */
 psrt_status_t zt_sock_tcp(zt_sock_t *sock, int ipv6)
 {
     const struct {
         int option, value;
     } options[] = {
+        { ZMQ_LINGER, ZT_LINGER_MS },
         { ZMQ_SNDHWM, 0 },
         { ZMQ_RCVHWM, 0 },
         { ZMQ_IPV6, ipv6 },

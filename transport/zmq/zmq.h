@@ -42,7 +42,6 @@
 #define ZT_ADDRS_MAX 8   /* addresses of one host name that are tried                         */
 #define ZT_CHARGE 128u   /* what a message counts towards the window, beside its payload      */
 #define ZT_LINGER_MS 500 /* for what was sent before an orderly close                         */
-#define ZT_DOOR_MS 20    /* for handshakes to end before a listener closes */
 #define ZT_PATIENCE_NS PSRTI_NS_PER_S /* longest wait for libzmq's or a peer's part in closing */
 #define ZT_BUDGET 64u /* messages taken from one socket in one progress                    */
 
