@@ -94,17 +94,18 @@ static void dial(psrti_worker_t *w, uint32_t owner)
 }
 
 /* The coordinator reaches this owner, we do not: more than a moment of that is a network or a
- * configuration to be mended, and nothing for operations to hang on. */
+ * configuration to be mended, and nothing for operations to hang on. `now` was read before the links
+ * moved, so one that was lost meanwhile went down after it. */
 static int is_hopeless(const psrti_worker_t *w, const psrti_wlink_t *l, uint64_t now)
 {
     return l->down_since &&
-           now - l->down_since > psrti_config_u64(w->p.config, PSRTI_CONF_COORDINATOR_TIMEOUT);
+           now > l->down_since + psrti_config_u64(w->p.config, PSRTI_CONF_COORDINATOR_TIMEOUT);
 }
 
 static void give_up(psrti_worker_t *w, uint32_t owner)
 {
     char text[PSRTI_ERROR_MAX];
-    snprintf(text, sizeof text, "server:%u lives, but could not be reached for %.0f s: %s",
+    snprintf(text, sizeof text, "server:%u lives, but could not be reached for %.3g s: %s",
              w->view->owners[owner].server,
              (double)psrti_config_u64(w->p.config, PSRTI_CONF_COORDINATOR_TIMEOUT) / 1e9,
              w->links[owner].why);

@@ -116,8 +116,9 @@ void job_run(job_t *job)
     /* Workers first: what went wrong there explains the rest. */
     for (unsigned i = n; i-- > 0;)
         pthread_join(job->task[i].thread, NULL);
-    for (unsigned i = n; i-- > 0;)
-        cr_assert_eq(job->task[i].status, PSRT_OK, "task %u of %u: %s", i, n, job->task[i].text);
+    for (unsigned i = 0; i < n; i++)
+        cr_expect_eq(job->task[i].status, PSRT_OK, "task %u of %u: %s: %s", i, n,
+                     psrt_status_text(job->task[i].status), job->task[i].text);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", job->dir);
     cr_assert_eq(system(cmd), 0);
 }
