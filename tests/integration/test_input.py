@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from job import Agent, BIN, JobTest, every
+from job import Agent, BIN, JobTest, Refused, every
 
 BIG = 700_000
 
@@ -98,6 +98,15 @@ class Tables(JobTest):
         text = self.refused("PSRT_ERR_MISMATCH", w[1], "table t n=101")
         for part in ("100", "101", "worker:0", "worker:1", "shape"):
             self.assertIn(part, text)
+
+        def told():  # worker:0 hears of it a moment later than worker:1
+            try:
+                w[0].cmd("push t")
+            except Refused:
+                return True
+            return False
+
+        self.until(told, "worker:0 hears of the mismatch")
         self.refused("PSRT_ERR_MISMATCH", w[0], "push t")
         every(w, "table u n=10 opt=none")
         every(w, "push_pull u")
