@@ -44,6 +44,9 @@ double psrti_optimizer_clip_scale(const psrti_optimizer_t *opt, double norm);
 /* Hyper-parameters of update `step`, 0 for the first: those of opt, lr after the schedule. */
 void psrti_optimizer_params_at(const psrti_optimizer_t *opt, uint64_t step,
                                double params[PSRT_OPTIMIZER_MAX_PARAMS]);
+/* One step of the averages of the weights: average = decay * average + (1 - decay) * value. */
+void psrti_optimizer_average(double decay, psrt_dtype_t dtype, void *average, const void *value,
+                             uint64_t n);
 /* The table, NULL at the end, for listings and tests. */
 const psrt_optimizer_ops_t *const *psrti_optimizer_all(void);
 

@@ -39,11 +39,12 @@ typedef enum psrti_codec {
 #define PSRTI_F_APPLIED 0x0004u /* ack: applied, not only captured                        */
 /* reply: the step was closed, contribution discarded; clock: the worker came late, goes on at `step` */
 #define PSRTI_F_LATE 0x0008u
-#define PSRTI_F_WHOLE 0x0010u /* push: covers the whole slice                           */
-#define PSRTI_F_CRC 0x0020u   /* a CRC32C of the payload trails it (reserved)           */
-#define PSRTI_F_EXT 0x0040u   /* body starts with a 32-byte extension: psrt_rdesc_t     */
-#define PSRTI_F_RETRY 0x0080u /* request was sent before                                */
-#define PSRTI_F_KNOWN 0x00ffu
+#define PSRTI_F_WHOLE 0x0010u   /* push: covers the whole slice                           */
+#define PSRTI_F_CRC 0x0020u     /* a CRC32C of the payload trails it (reserved)           */
+#define PSRTI_F_EXT 0x0040u     /* body starts with a 32-byte extension: psrt_rdesc_t     */
+#define PSRTI_F_RETRY 0x0080u   /* request was sent before                                */
+#define PSRTI_F_AVERAGE 0x0100u /* pull and its value: averages of the weights, not the values */
+#define PSRTI_F_KNOWN 0x01ffu
 
 /* Sets magic, version, reserved and crc; the other fields are the caller's. */
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);

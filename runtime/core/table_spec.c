@@ -193,10 +193,13 @@ static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
     if (is_integer(spec) && strcmp(spec->optimizer, "none") != 0)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
                           spec->name, spec->optimizer, psrt_dtype_name(spec->value_dtype));
-    if (opt.ema > 0)
-        return psrti_fail(PSRT_ERR_UNSUPPORTED, "table %s: optimizer %s: ema is not supported yet",
-                          spec->name, spec->optimizer);
     return check_two_phase(&opt, spec);
+}
+
+int psrti_table_spec_averages(const psrti_table_spec_t *spec)
+{
+    psrti_optimizer_t opt;
+    return psrti_optimizer_parse(spec->optimizer, &opt) == PSRT_OK && opt.ema > 0;
 }
 
 psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t *params,

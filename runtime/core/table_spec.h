@@ -43,6 +43,8 @@ static inline psrt_dtype_t psrti_table_spec_wire(const psrti_table_spec_t *spec,
            : spec->codec == PSRTI_CODEC_BF16 ? PSRT_BF16
                                              : dtype;
 }
+/* Does the server keep averages of the weights? */
+int psrti_table_spec_averages(const psrti_table_spec_t *spec);
 /* Checks a specification that came over the wire as psrti_table_spec_make checks the user's. */
 psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *spec);
 

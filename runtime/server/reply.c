@@ -79,8 +79,13 @@ static psrt_status_t send_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slic
                                 psrt_hdr_t *hdr)
 {
     psrti_block_t *b = slice->cur;
-    psrti_stx_t *stx = tx_new(s, b);
-    if (!stx) return PSRT_ERR_AGAIN;
+    if (hdr->flags & PSRTI_F_AVERAGE)
+        b = psrti_average_block(s, slice, hdr->offset - slice->first, hdr->length);
+    psrti_stx_t *stx = b ? tx_new(s, b) : NULL;
+    if (!stx) {
+        if (b && b != slice->cur) psrti_block_drop(s, b);
+        return PSRT_ERR_AGAIN;
+    }
     hdr->step = slice->version;
     hdr->term = s->view->vshards[slice->vshard].term;
     size_t bytes = slice->table->value_bytes;

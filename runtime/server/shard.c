@@ -37,6 +37,7 @@ static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
     for (int i = 0; i < PSRT_OPTIMIZER_MAX_STATES; i++)
         free(slice->state[i]);
     if (slice->cur) psrti_block_drop(s, slice->cur);
+    free(slice->average);
     free(slice->master);
     free(slice->bits);
     free(slice);
@@ -102,6 +103,7 @@ static psrt_status_t values_new(psrti_shard_t *s, psrti_stable_t *t, psrti_slice
     if (slice->master)
         psrti_arith_round(s->k, t->spec.acc_dtype, t->wire_value, slice->cur->data, values,
                           slice->len);
+    psrti_average_start(s, slice);
     return PSRT_OK;
 }
 
@@ -121,6 +123,7 @@ static psrt_status_t slice_new(psrti_shard_t *s, psrti_stable_t *t, uint64_t ind
         if (!slice->state[i]) return PSRT_ERR_NO_MEMORY;
         psrti_optimizer_state_fill(&t->opt, i, t->spec.acc_dtype, slice->state[i], slice->len);
     }
+    if (t->opt.ema > 0 && !(slice->average = psrti_acc_new(slice))) return PSRT_ERR_NO_MEMORY;
     if (t->spec.consistency == PSRTI_SYNC) {
         slice->bits = calloc(4 * psrti_bit_words(s->nworkers), 8);
         if (!slice->bits) return PSRT_ERR_NO_MEMORY;
@@ -320,8 +323,10 @@ static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *
     const psrt_hdr_t *req = &msg->hdr;
     psrti_slice_t *slice = slice_of(t, req);
     if (!slice) return PSRT_RX_BAD;
+    uint16_t average = req->flags & PSRTI_F_AVERAGE;
+    if (average && (req->type != PSRTI_T_PULL || !slice->average)) return PSRT_RX_BAD;
     if (req->type == PSRTI_T_PULL) {
-        psrti_pull_or_park(s, peer, slice, req, req->step, 0);
+        psrti_pull_or_park(s, peer, slice, req, req->step, average);
         return PSRT_RX_DONE;
     }
     if (req->type == PSRTI_T_CANCEL) return psrti_cancel(s, peer, slice, req);

@@ -40,6 +40,7 @@ typedef struct psrti_slice {
     uint64_t version;   /* sync: closed steps; else: applied messages */
     uint64_t updates;   /* applies of the optimizer                   */
     void *state[PSRT_OPTIMIZER_MAX_STATES];
+    void *average;        /* of the values, in acc_dtype; NULL: not wanted */
     psrti_step_t step[2]; /* step s at s % 2, for version <= s <= version + 1                     */
     uint64_t *bits;       /* sync: 4 bitmaps of workers: contributed[0], [1], ended[0], [1]       */
     psrti_list_t waiters; /* psrti_wait_t */
@@ -155,6 +156,14 @@ psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
 /* set.c */
 /* The hyper-parameters for the slice's next update: what was set for it, lr after the schedule. */
 void psrti_params_for(const psrti_slice_t *slice, double params[PSRT_OPTIMIZER_MAX_PARAMS]);
+
+/* average.c */
+/* The averages start as the values; nothing where none are wanted. */
+void psrti_average_start(psrti_shard_t *s, psrti_slice_t *slice);
+/* After an update of n elements at element `at` of the slice to `values`, in acc_dtype. */
+void psrti_average_update(psrti_slice_t *slice, uint64_t at, const void *values, uint64_t n);
+/* A block whose n elements at `at` are the averages, as they are sent. NULL: no memory. */
+psrti_block_t *psrti_average_block(psrti_shard_t *s, psrti_slice_t *slice, uint64_t at, uint64_t n);
 
 /* step.c */
 /* Window of the peer's numbers on a virtual shard, made on first use; NULL: no memory. */

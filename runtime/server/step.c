@@ -55,6 +55,7 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
     if (slice->master)
         psrti_arith_round(s->k, dtype, t->wire_value, (char *)out->data + at * t->value_bytes,
                           blk->value_out, blk->n);
+    psrti_average_update(slice, at, blk->value_out, blk->n);
 }
 
 /* One optimizer update of elements [first, first + len) of the slice with the gradient acc + last, block
@@ -393,6 +394,7 @@ static void set_values(psrti_shard_t *s, psrti_slice_t *slice, const void *value
     psrti_arith_widen(s->k, dtype, t->spec.value_dtype, first, values, slice->len);
     if (slice->master)
         psrti_arith_round(s->k, dtype, t->wire_value, slice->cur->data, first, slice->len);
+    psrti_average_start(s, slice);
 }
 
 /* Values of a rank0 table; a later one changes nothing. */

@@ -299,6 +299,7 @@ static void set_kind(psrti_part_t *p, const psrti_transfer_t *x, const psrti_cst
 {
     if (!x->grad) {
         p->type = PSRTI_T_PULL;
+        if (x->average) p->flags |= PSRTI_F_AVERAGE;
     } else if (x->init) {
         p->type = PSRTI_T_INIT;
     } else {

@@ -46,7 +46,8 @@ typedef struct psrti_transfer {
     void *value;      /* pull    */
     uint64_t offset, count, step;
     int priority, more;
-    int init; /* grad holds initial values of a rank0 table */
+    int average; /* pull: the averages of the weights */
+    int init;    /* grad holds initial values of a rank0 table */
 } psrti_transfer_t;
 
 typedef struct psrti_client_env {

@@ -6,7 +6,7 @@
  *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= data=V (rank0)
  *   fill NAME V                        gradient element i becomes V * (1 + i % 5)
  *   flat NAME V                        every gradient element becomes V
- *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=]   waits
+ *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=] [avg=1]   waits
  *   start push|pull|push_pull ...      prints the number of the operation
  *   wait ID SECONDS | test ID
  *   many NAME...                       one push_pull of several tables
@@ -176,6 +176,7 @@ static int request(const char *what, char **w, int n, psrt_request_t *r)
     r->count = opt_u64(w, n, "count", 0);
     r->step = opt_u64(w, n, "step", PSRT_STEP_NEXT);
     r->more = (int)opt_u64(w, n, "more", 0);
+    r->average = (int)opt_u64(w, n, "avg", 0);
     const char *prio = opt(w, n, "prio");
     r->priority = prio ? atoi(prio) : 0;
     if (strncmp(what, "push", 4) == 0) r->grad = (char *)t->grad + r->offset * elem;

@@ -342,6 +342,37 @@ Test(optimizer, same_bits, .timeout = 600)
         check_ranges(golden[i].optimizer);
 }
 
+/* One step of an average, computed here element by element. */
+static void check_average(psrt_dtype_t dtype, double decay, uint64_t n, uint64_t first)
+{
+    static double average[ROOM], expected[ROOM], value[ROOM];
+    put_awkward(dtype, value, ROOM, 1);
+    put_awkward(dtype, expected, ROOM, 2);
+    for (uint64_t i = first; i < first + n; i++) {
+        double e = get(dtype, expected, i), v = get(dtype, value, i);
+        if (dtype == PSRT_F32) {
+            float old = (float)decay * (float)e, new = (float)(1 - decay) * (float)v;
+            put(dtype, expected, i, (double)(old + new));
+        } else {
+            put(dtype, expected, i, decay * e + (1 - decay) * v);
+        }
+    }
+    for (hide_avx2 = 0; hide_avx2 < 2; hide_avx2++) {
+        put_awkward(dtype, average, ROOM, 2);
+        psrti_optimizer_average(decay, dtype, at(dtype, average, first), at(dtype, value, first),
+                                n);
+        same(dtype, average, expected, "average", "ema", n, first);
+    }
+}
+
+Test(optimizer, average)
+{
+    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++)
+        for (uint64_t n = 0; n <= MAX_N; n++)
+            for (uint64_t first = 0; first < MAX_SHIFT; first++)
+                check_average(dtypes[t], 0.999, n, first);
+}
+
 /* ---- names and hyper-parameters -------------------------------------------------------------- */
 
 Test(optimizer, table_is_well_formed)
