@@ -29,29 +29,35 @@ static void set(fx_t *fx, uint64_t number, const char *key, double value, uint64
     psrti_shard_set_end(fx->shard, number, 1, from);
 }
 
-/* Pushes steps `from` to `to` - 1; the sum of the learning rates that they took. */
-static double rates(fx_t *fx, uint64_t from, uint64_t to)
+static void push_steps(fx_t *fx, uint64_t from, uint64_t to)
 {
-    float before = fx_value(fx, 1, 0);
     for (uint64_t n = from; n < to; n++)
         fx_push(fx, 0, 1, n, 1, 0);
     cr_assert_eq(fx_version(fx, 1), to);
-    return before - fx_value(fx, 1, 0);
+}
+
+/* Pushes steps `from` to `to` - 1; their learning rates must have this sum. */
+static void rates(fx_t *fx, uint64_t from, uint64_t to, double sum)
+{
+    float before = fx_value(fx, 1, 0);
+    push_steps(fx, from, to);
+    cr_assert_float_eq(before - fx_value(fx, 1, 0), sum, 1e-5, "steps %d to %d took %g, not %g",
+                       (int)from, (int)to - 1, before - fx_value(fx, 1, 0), sum);
 }
 
 Test(set, holds_from_its_step_on)
 {
     fx_t *fx = one_worker("sgd:lr=1", NULL);
     set(fx, 1, "lr", 0.5, 2);
-    cr_assert_float_eq(rates(fx, 0, 2), 2.0, 0.0, "steps before");
-    cr_assert_float_eq(rates(fx, 2, 5), 1.5, 0.0, "its step and later ones");
+    rates(fx, 0, 2, 2.0); /* steps before */
+    rates(fx, 2, 5, 1.5); /* its step and later ones */
     fx_close(fx);
 }
 
 Test(set, nothing_is_closed_while_it_is_not_decided)
 {
     fx_t *fx = one_worker("sgd:lr=1", NULL);
-    rates(fx, 0, 3);
+    push_steps(fx, 0, 3);
     cr_assert_eq(prepare(fx, 7, "lr", 0.25, NEXT), 3u, "the lowest open step");
     fx_push(fx, 0, 1, 3, 1, 0);
     fx_push(fx, 0, 1, 4, 1, 0);
@@ -66,7 +72,7 @@ Test(set, steps_below_go_on_while_it_is_not_decided)
 {
     fx_t *fx = one_worker("sgd:lr=1", NULL);
     cr_assert_eq(prepare(fx, 1, "lr", 0.5, 2), 0u);
-    rates(fx, 0, 2);
+    push_steps(fx, 0, 2);
     fx_push(fx, 0, 1, 2, 1, 0);
     cr_assert_eq(fx_version(fx, 1), 2u);
     psrti_shard_set_end(fx->shard, 1, 0, 0);
@@ -78,10 +84,10 @@ Test(set, steps_below_go_on_while_it_is_not_decided)
 Test(set, a_step_that_was_closed_is_told)
 {
     fx_t *fx = one_worker("sgd:lr=1", NULL);
-    rates(fx, 0, 3);
+    push_steps(fx, 0, 3);
     cr_assert_eq(prepare(fx, 1, "lr", 0.5, 2), 3u);
     psrti_shard_set_end(fx->shard, 1, 0, 0);
-    cr_assert_float_eq(rates(fx, 3, 4), 1.0, 0.0);
+    rates(fx, 3, 4, 1.0);
     fx_close(fx);
 }
 
@@ -91,11 +97,11 @@ Test(set, the_last_one_holds_from_its_step_on)
     set(fx, 1, "lr", 0.5, 5);
     set(fx, 2, "lr", 0.25, 3);
     set(fx, 3, "lr", 2, 7);
-    cr_assert_float_eq(rates(fx, 0, 3), 3.0, 0.0);
-    cr_assert_float_eq(rates(fx, 3, 7), 1.0, 0.0, "also at 5, which was set before");
-    cr_assert_float_eq(rates(fx, 7, 8), 2.0, 0.0);
+    rates(fx, 0, 3, 3.0);
+    rates(fx, 3, 7, 1.0); /* also at 5, which was set before */
+    rates(fx, 7, 8, 2.0);
     set(fx, 4, "lr", 4, 8);
-    cr_assert_float_eq(rates(fx, 8, 9), 4.0, 0.0);
+    rates(fx, 8, 9, 4.0);
     fx_close(fx);
 }
 
@@ -104,9 +110,20 @@ Test(set, hyper_parameters_are_apart)
     fx_t *fx = one_worker("momentum:lr=1,momentum=0.5", NULL);
     set(fx, 1, "momentum", 0, 2);
     set(fx, 2, "lr", 2, 3);
-    cr_assert_float_eq(rates(fx, 0, 2), 1 + 1.5, 0.0);
-    cr_assert_float_eq(rates(fx, 2, 3), 1.0, 0.0, "no momentum");
-    cr_assert_float_eq(rates(fx, 3, 4), 2.0, 0.0);
+    rates(fx, 0, 2, 1 + 1.5);
+    rates(fx, 2, 3, 1.0); /* no momentum */
+    rates(fx, 3, 4, 2.0);
+    fx_close(fx);
+}
+
+Test(set, a_learning_rate_with_a_schedule_is_its_base)
+{
+    fx_t *fx = one_worker("sgd:lr=1,schedule=step,period=2,gamma=0.5", NULL);
+    set(fx, 1, "lr", 8, 3);
+    rates(fx, 0, 3, 1 + 1 + 0.5);
+    rates(fx, 3, 6, 4 + 2 + 2);
+    set(fx, 2, "lr", 16, 6);
+    rates(fx, 6, 7, 2.0);
     fx_close(fx);
 }
 
@@ -138,7 +155,7 @@ Test(set, each_slice_uses_it_for_the_same_step)
 Test(set, a_repeated_question_is_answered_again)
 {
     fx_t *fx = one_worker("sgd:lr=1", NULL);
-    rates(fx, 0, 2);
+    push_steps(fx, 0, 2);
     cr_assert_eq(prepare(fx, 5, "lr", 0.5, NEXT), 2u);
     fx_push(fx, 0, 1, 2, 1, 0);
     cr_assert_eq(prepare(fx, 5, "lr", 0.5, NEXT), 2u);
@@ -157,7 +174,7 @@ Test(set, holds_of_others_end)
     cr_assert_eq(fx_version(fx, 1), 0u, "the end of an older one is not meant");
     cr_assert_eq(prepare(fx, 6, "lr", 0.5, 3), 1u, "the next question ends the hold");
     cr_assert_eq(fx_version(fx, 1), 1u);
-    rates(fx, 1, 3);
+    push_steps(fx, 1, 3);
     fx_push(fx, 0, 1, 3, 1, 0);
     cr_assert_eq(fx_version(fx, 1), 3u);
     psrti_shard_set_end(fx->shard, 9, 1, 3);
@@ -199,7 +216,7 @@ Test(set, what_the_optimizer_does_not_take_holds_nothing)
     uint64_t step;
     refused(fx, "rl", 0.5, "table t1: optimizer sgd has no hyper-parameter \"rl\": lr, ");
     refused(fx, "lr", -1, "table t1: optimizer sgd with lr=-1: lr");
-    cr_assert_float_eq(rates(fx, 0, 2), 2.0, 0.0);
+    rates(fx, 0, 2, 2.0);
     fx_table(fx, 2, 4, NULL, NULL, "sum", NULL, 0);
     cr_assert_eq(psrti_shard_set_prepare(fx->shard, 1, 2, "lr", 1, NEXT, &step), PSRT_ERR_INVALID);
     cr_assert_eq(psrti_shard_set_prepare(fx->shard, 1, 77, "lr", 1, NEXT, &step), PSRT_OK,
@@ -219,7 +236,7 @@ Test(set, what_is_set_for_later_has_a_limit)
     double sum = 1;
     for (int n = 1; n < 100; n++)
         sum += 1.0 / n;
-    cr_assert_float_eq(rates(fx, 0, 100), sum, 1e-5);
+    rates(fx, 0, 100, sum);
     fx_close(fx);
 }
 
