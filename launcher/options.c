@@ -105,8 +105,18 @@ static void print_help(void)
           "EXIT STATUS\n"
           "    0 when all workers ended with 0. Else that of the first task that failed, 128+n\n"
           "    when signal n killed it or stopped the job; 124 after --timeout; 126 or 127 when a\n"
-          "    command could not be run; 2 wrong usage, 69 psrtd is missing, 70 system error.\n",
+          "    command could not be run; 3 when not all tasks joined in time (of psrtd), 2 wrong\n"
+          "    usage, 69 psrtd is missing, 70 system error.\n",
           stdout);
+}
+
+/* What other launchers call the number of workers; getopt_long sees "-np" as the letter n. */
+static int is_other_count(const char *name)
+{
+    static const char *const others[] = { "-n", "--n", "--np", "--nproc", "--nprocs", "--ntasks" };
+    for (size_t i = 0; i < PSRTI_COUNT(others); i++)
+        if (strcmp(name, others[i]) == 0) return 1;
+    return 0;
 }
 
 static psrt_status_t unknown_flag(const char *word)
@@ -116,6 +126,10 @@ static psrt_status_t unknown_flag(const char *word)
         names[i] = flags[i].name;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    if (is_other_count(name))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "unknown option %s; -w N is the number of workers, -s N that of servers",
+                          name);
     const char *near =
         strncmp(name, "--", 2) ? NULL : psrti_nearest(name + 2, names, PSRTI_COUNT(names));
     return psrti_fail(PSRT_ERR_INVALID, "unknown option %s%s%s%s", name,

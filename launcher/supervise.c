@@ -40,6 +40,9 @@ typedef struct task_state {
     psrti_end_t end;
     psrti_stream_t *streams[2];
     psrti_tasklog_t log;
+    char line[PSRTI_ERROR_MAX]; /* psrtd: the last one on stderr */
+    size_t line_len;
+    int line_over;
 } task_state_t;
 
 /* Why the job is stopped; the first reason stays. */
@@ -89,6 +92,27 @@ static void describe(const task_state_t *t, char *buf, size_t size)
 }
 
 static int has_ended(const task_state_t *t) { return t->phase >= PHASE_ENDED; }
+
+/* The last line that psrtd wrote to stderr says why it ended. */
+static void keep_last_line(task_state_t *t, const char *data, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (t->line_over) t->line_len = 0;
+        t->line_over = data[i] == '\n';
+        if (!t->line_over && t->line_len < sizeof t->line - 1) t->line[t->line_len++] = data[i];
+        t->line[t->line_len] = '\0';
+    }
+}
+
+/* What psrtd said of a job that did not assemble; NULL: it ended otherwise. */
+static const char *not_assembled(const task_state_t *t)
+{
+    static const char prefix[] = "psrtd: ";
+    if (t->task->role == PSRTI_ROLE_WORKER || t->end.kind != PSRTI_END_EXITED ||
+        t->end.value != PSRTI_EXIT_NOT_ASSEMBLED || strncmp(t->line, prefix, sizeof prefix - 1))
+        return NULL;
+    return t->line + sizeof prefix - 1;
+}
 
 /* Failed by itself, not since the launcher stopped it. */
 static int failed_before_stop(const supervisor_t *s, const task_state_t *t)
@@ -248,7 +272,9 @@ static void note_others(supervisor_t *s, const task_state_t *first)
 {
     char text[PSRTI_ERROR_MAX], names[NAMES_SIZE];
     for (size_t i = 0; i < s->count; i++) {
-        if (&s->tasks[i] == first || !failed_before_stop(s, &s->tasks[i])) continue;
+        if (&s->tasks[i] == first || not_assembled(&s->tasks[i]) ||
+            !failed_before_stop(s, &s->tasks[i]))
+            continue;
         describe(&s->tasks[i], text, sizeof text);
         psrti_output_note(s->output, "%s", text);
     }
@@ -269,7 +295,9 @@ static void note_cause(supervisor_t *s)
     const task_state_t *first = culprit(s);
     double after = seconds(s->stop_ns - s->start_ns);
     if (!s->job->quiet && s->cause) note_others(s, first);
-    if (first) {
+    if (first && not_assembled(first)) {
+        psrti_output_note(s->output, "%s; the job was stopped", not_assembled(first));
+    } else if (first) {
         describe(first, text, sizeof text);
         psrti_output_note(s->output, "%s; the job was stopped", text);
     } else if (s->cause == CAUSE_SIGNAL) {
@@ -371,6 +399,7 @@ static int may_restart(const supervisor_t *s, const task_state_t *t)
 {
     return t->task->role == PSRTI_ROLE_COORDINATOR && !s->cause && !s->draining &&
            psrti_end_failed(&t->end) && t->end.kind != PSRTI_END_CANNOT_RUN &&
+           !(t->end.kind == PSRTI_END_EXITED && t->end.value == PSRTI_EXIT_NOT_ASSEMBLED) &&
            t->task->attempt < COORDINATOR_RESTARTS;
 }
 
@@ -459,6 +488,7 @@ static void on_output(void *arg, const psrti_task_t *task, int fd, const char *d
     int which = fd == STDERR_FILENO;
     if (len) {
         psrti_stream_write(t->streams[which], data, len);
+        if (which && task->role != PSRTI_ROLE_WORKER) keep_last_line(t, data, len);
         if (psrti_tasklog_write(&t->log, which, data, len))
             psrti_output_note(s->output, "%s; its log ends here", psrt_last_error());
         return;

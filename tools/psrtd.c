@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_ASSEMBLED = 3 };
 
 static const char help[] =
     "usage: psrtd [--coordinator]\n"
@@ -55,7 +55,7 @@ static int run(int coordinator)
     if (status == PSRT_OK) return EXIT_OK;
     const char *text = psrt_last_error();
     fprintf(stderr, "psrtd: %s\n", *text ? text : psrt_status_text(status));
-    return EXIT_FAILED;
+    return status == PSRT_ERR_START_TIMEOUT ? EXIT_NOT_ASSEMBLED : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How jobs end: exit codes, the last line, drain, restarts, and what is left."""
 import os
+import pathlib
 import re
 import resource
 import signal
 import stat
 import time
 
-from launchtest import DEADLINE, LaunchTest, main, process_environ, process_text
+from launchtest import DEADLINE, LAUNCHER, LaunchTest, main, process_environ, process_text
 
 # Accepts on the inherited socket and says which process it is, for each connection.
 COORDINATOR = r"""exec python3 -c '
@@ -51,6 +52,26 @@ class Ends(LaunchTest):
         self.assertIn("ended by the launcher: coordinator, server:0, worker:0, worker:1, worker:3",
                       err)
         self.assert_nothing_left(at_once=True)
+
+    def test_who_does_not_join_is_named(self):
+        missing = "job did not assemble within 1 s: missing worker:1 (2 of 3 joined)"
+        env = {"FAKE_COORDINATOR": f"echo first >&2; echo psrtd: '{missing}' >&2; exit 3"}
+        code, _, err = self.shell("sleep 120", env=env)
+        self.assertEqual(code, 3)
+        self.assertEqual(self.last_line(err), f"psrt-launch: {missing}; the job was stopped")
+        self.assertNotIn("restarted", err)
+        self.assertIn("ended by the launcher: server:0, worker:0, worker:1", err)
+        code, _, err = self.shell('echo "psrtd: no" >&2; exit 3')  # a user's command
+        self.assertRegex(self.last_line(err), r"worker:\d \(pid \d+\) .* exited with code 3")
+        self.assert_nothing_left()
+
+    def test_who_does_not_join_is_named_by_psrtd(self):
+        env = {"PSRT_LAUNCH_PSRTD": str(pathlib.Path(LAUNCHER).with_name("psrtd"))}
+        code, _, err = self.launch("-w", "2", "--start-timeout", "1s", "--", "sleep", "120", env=env)
+        self.assertEqual(code, 3)
+        self.assertEqual(self.last_line(err),
+                         "psrt-launch: job did not assemble within 1 s: missing worker:0, "
+                         "worker:1 (1 of 3 joined); the job was stopped")
 
     def test_death_by_signal(self):
         code, _, err = self.shell('[ "$RANK" = 1 ] && kill -9 $$; exec sleep 120')

@@ -23,6 +23,8 @@ class Options(LaunchTest):
         self.assert_usage("unknown option --workrs; did you mean --workers?", "--workrs=3", "--",
                           "x")
         self.assert_usage("unknown option -z", "-z", "--", "x")
+        for flag in ("-n", "-np", "--np", "--ntasks=4"):
+            self.assert_usage("; -w N is the number of workers", flag, "4", "--", "x")
 
     def test_missing_arguments(self):
         self.assert_usage("no command given", "-w", "2")
