@@ -2,6 +2,7 @@
 /* What inproc promises beyond the table. */
 #include "conformance/harness.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -115,3 +116,54 @@ static void addresses(world_t *w)
 }
 
 Test(inproc, addresses, .timeout = 60) { run_case(&psrti_transport_inproc, addresses); }
+
+/* ---- a reader in another thread ---------------------------------------------------------------- */
+
+static uint8_t read_slowly_data[LEN];
+static atomic_int began, closing, torn;
+
+/* Reads for longer than a closing sender waits for one that merely holds. */
+static psrt_rx_t read_slowly(peer_t *peer, psrt_msg_t *msg)
+{
+    (void)peer;
+    atomic_store(&began, 1);
+    while (!atomic_load(&closing))
+        ;
+    uint64_t until = psrti_now_ns() + PSRTI_NS_PER_S * 3 / 2;
+    while (psrti_now_ns() < until)
+        if (!filled_with(msg->data, LEN, 3)) atomic_store(&torn, 1);
+    return PSRT_RX_DONE;
+}
+
+static void *receive(void *arg)
+{
+    peer_t *peer = arg;
+    while (!atomic_load(&began))
+        pump_peer(peer);
+    return NULL;
+}
+
+/* ep_close returns when the reader is through, however long it takes. */
+static void slow_reader(world_t *w)
+{
+    peer_t *a = peer_open(w, 0, 0), *b = peer_open(w, 1, 1);
+    seen_ep_t *out, *in;
+    pthread_t thread;
+    test_tx_t tx;
+    tx_init(&tx);
+    fill(read_slowly_data, LEN, 3);
+    connect_pair(w, &out, &in);
+    b->hook = read_slowly;
+    cr_assert_eq(send_ctrl(w, out->ep, read_slowly_data, LEN, 3, &tx.tx), PSRT_IN_PROGRESS);
+    cr_assert_eq(pthread_create(&thread, NULL, receive, b), 0);
+    while (!atomic_load(&began))
+        ;
+    atomic_store(&closing, 1);
+    hang_up(a, out);
+    memset(read_slowly_data, 0, LEN);
+    pthread_join(thread, NULL);
+    cr_assert(tx.done == 1 && tx.status == PSRT_ERR_CANCELED);
+    cr_assert_eq(atomic_load(&torn), 0, "the payload changed while it was read");
+}
+
+Test(inproc, slow_reader, .timeout = 60) { run_case(&psrti_transport_inproc, slow_reader); }

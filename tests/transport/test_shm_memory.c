@@ -221,6 +221,46 @@ Test(shm_memory, verify_after_close, .timeout = 120)
     rig_close();
 }
 
+/* Memory that a receiver holds is taken away from it on closing; what is in it stays, for both. Payloads
+ * may share a page. The memory can be sent again, by copy, and freed. */
+Test(shm_memory, taken_away, .timeout = 120)
+{
+    enum { LEN = 100 * KIB - 100 };
+    rig_open();
+    rig_connect();
+    rig.b.keep_lost = 1;
+    rig.b.verdict = PSRT_RX_HOLD;
+    void *got;
+    cr_assert_eq(shm->mem_alloc(rig.a.iface, 2 * LEN, &got), PSRT_OK);
+    uint8_t *memory = got;
+    pattern(memory, 2 * LEN, 1);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_PUSH, memory + LEN, LEN), PSRT_IN_PROGRESS);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_PUSH, memory, LEN), PSRT_IN_PROGRESS);
+    RIG_UNTIL(rig.b.held_count == 2);
+    const shm_lane_t *lane = ((shm_ep_t *)rig.b.ep)->own;
+    cr_assert_eq(atomic_load(&lane->reading[3]), 3ull << 62, "slots 254 and 255 are read");
+    uint8_t *sent = malloc(2 * LEN);
+    memcpy(sent, memory, 2 * LEN);
+    shm->ep_close(rig.a.ep);
+    cr_assert_eq(memcmp(memory, sent, 2 * LEN), 0);
+    memset(memory, 0x33, 2 * LEN);
+    cr_assert_eq(memcmp(rig.b.held[0].data, sent + LEN, LEN), 0);
+    cr_assert_eq(memcmp(rig.b.held[1].data, sent, LEN), 0);
+    RIG_UNTIL(rig.b.lost == 1);
+    shm->ep_close(rig.b.ep);
+    rig_connect();
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_PUSH, memory + LEN / 2, LEN), PSRT_OK, "a copy");
+    RIG_UNTIL(rig.b.held_count == 3);
+    cr_assert_eq(memcmp(rig.b.held[2].data, memory + LEN / 2, LEN), 0);
+    shm->mem_free(rig.a.iface, memory);
+    cr_assert_eq(shm->mem_alloc(rig.a.iface, 2 * LEN, &got), PSRT_OK);
+    for (unsigned i = 0; i < 2 * LEN; i++)
+        cr_assert_eq(((uint8_t *)got)[i], 0, "memory is zeroed, also where it was taken away");
+    cr_assert_eq(rig.warnings, 0);
+    free(sent);
+    rig_close();
+}
+
 /* What the sender withdrew before the receiver looked is not delivered, nor what came after it. */
 Test(shm_memory, withdrawn, .timeout = 120)
 {

@@ -16,7 +16,7 @@
 #include "base/map.h"
 #include <psrt/ext/transport_v1.h>
 
-#define PSRTI_INPROC_CLOSE_WAIT_NS PSRTI_NS_PER_S /* ep_close waits this long for a reader */
+#define PSRTI_INPROC_CLOSE_WAIT_NS PSRTI_NS_PER_S /* ep_close waits this long for a holder */
 
 typedef struct psrti_inproc_iface {
     psrt_iface_t base;
@@ -27,6 +27,7 @@ typedef struct psrti_inproc_iface {
     psrti_map_t received; /* id -> node being delivered or held; owner thread only */
     uint64_t next_id;
     uint64_t close_until; /* while iface_close runs: one deadline for all endpoints */
+    atomic_int fencing;   /* the owner waits for a reader of its payloads */
     int event_fd;
     pthread_mutex_t lock; /* the rest */
     psrti_list_t inbox;   /* sides with something to do */

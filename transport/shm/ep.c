@@ -3,12 +3,12 @@
  * Endpoints: sending, losing, closing.
  *
  * Fencing. ep_close (and a loss) stores `closed` in the own lane before it returns. A receiver drops
- * descriptors that it finds after that, and `verify`, called after the payload was read, says STALE
- * if `closed` was set by then; so what it read before is whole. Copies in the arena, which other
+ * descriptors that it finds after that. Of those that it may be reading, copies in the arena, which other
  * endpoints would overwrite, are kept until the peer acknowledged (closed its side) or is dead: the
- * endpoint lingers. Memory of mem_alloc belongs to the user, who may write it again at once: the
- * receiver's verify is what protects it there. What a killed peer sent before it died stays readable,
- * because the segments live as long as they are mapped here.
+ * endpoint lingers. Memory of mem_alloc belongs to the user, who may write it again at once: it is taken
+ * away from the reader, who goes on reading what was sent (fence.c). Of a VALUE it is enough that
+ * `verify`, called after the payload was copied, says STALE if `closed` was set by then. What a killed
+ * peer sent before it died stays readable, because the segments live as long as they are mapped here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,10 +122,13 @@ bool psrti_shm_tx_retired(shm_ep_t *ep, uint8_t slot)
 static void tx_cancel_all(shm_ep_t *ep, psrt_status_t status)
 {
     bool gone = ep->gone || !ep->peer || atomic_load(&ep->peer->closed);
+    bool dead = !ep->peer || psrti_shm_peer_is_dead(ep);
     for (unsigned slot = 0; slot < SHM_SLOTS; slot++) {
         shm_tx_t *t = &ep->tx[slot];
         if (!t->seg || (t->kind == SHM_SEG_ARENA && !gone)) continue;
         psrt_tx_t *tx = t->tx;
+        if (tx && t->folded && !dead && psrti_shm_is_read(ep, (uint8_t)slot))
+            psrti_shm_seg_privatize(t->seg, t->off, t->len);
         tx_free(ep, (uint8_t)slot);
         if (tx) tx->done(tx, status);
     }
@@ -278,6 +281,8 @@ static psrt_status_t send_desc(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *
                                psrt_tx_t *tx)
 {
     shm_seg_t *seg = psrti_shm_seg_find(shm_iface_of(ep), data, len);
+    if (seg && psrti_shm_seg_is_private(seg, (uint64_t)((const uint8_t *)data - seg->base), len))
+        seg = NULL; /* peers cannot see it any more */
     if (!has_room(ep, len, seg != NULL)) return again(ep, len, seg != NULL);
     shm_tx_t t;
     shm_desc_t desc = { .len = len };
@@ -287,6 +292,8 @@ static psrt_status_t send_desc(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *
 
     uint8_t slot = ep->free_slots[--ep->free_count];
     t.tx = seg ? tx : NULL;
+    t.folded = hdr->type != PSRTI_T_VALUE;
+    t.off = desc.off;
     ep->tx[slot] = t;
     ep->in_flight += len;
     desc.seg = t.seg->id;

@@ -37,6 +37,7 @@ void psrti_shm_hold_put(shm_iface_t *iface, shm_hold_t *hold)
     shm_ep_t *ep = hold->ep;
     if (hold->seg) {
         ep->busy[hold->slot / 64] &= ~(1ull << (hold->slot % 64));
+        psrti_shm_read_end(ep, hold->slot);
         if (ep->state == SHM_UP) psrti_shm_lane_retire(ep, hold->slot);
         psrti_shm_rseg_unref(hold->seg);
     }
@@ -181,7 +182,7 @@ static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
     shm_rseg_t *rseg = desc_check(ep, &desc, entry->slot);
     if (!rseg) return;
     psrti_shm_lane_skip(ep, entry);
-    if (atomic_load(&ep->peer->closed)) { /* withdrawn; what follows would come after a gap */
+    if (!psrti_shm_read_begin(ep, entry->slot)) { /* what follows would come after a gap */
         closed_by_peer(ep);
         return;
     }
@@ -197,6 +198,7 @@ static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
         memcpy(copy, msg.data, desc.len);
         hold->copy = copy;
         msg.data = copy;
+        psrti_shm_read_end(ep, entry->slot);
         psrti_shm_lane_retire(ep, entry->slot);
     } else {
         hold->seg = rseg;

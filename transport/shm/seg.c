@@ -302,7 +302,9 @@ void psrti_shm_seg_free(shm_iface_t *iface, shm_seg_t *seg)
     close(seg->fd);
     free(seg->units.bits);
     free(seg->run);
+    free(seg->private);
     seg->base = NULL;
+    seg->private = NULL;
     seg->units.bits = NULL;
     seg->run = NULL;
     iface->freed_segs++;

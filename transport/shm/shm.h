@@ -10,6 +10,7 @@
  *
  *   lane.c  the ring of messages and the ring of retired descriptors
  *   seg.c   sealed memfd segments, the memory of mem_alloc, the arena
+ *   fence.c who reads what, and taking memory away from a reader
  *   conn.c  listener, dialling, handshake, packets on the socket
  *   ep.c    sending, losing and closing an endpoint
  *   recv.c  receiving
@@ -44,6 +45,9 @@ typedef struct shm_lane {
     _Atomic uint32_t sleeping;       /* odd: the owner sleeps; incremented at every change     */
     _Alignas(
         64) _Atomic uint64_t consumed; /* units of the peer's ring that the owner is done with */
+    /* Bit s: the owner may be reading the payload of the peer's descriptor slot s. Set before it looks at
+     * the peer's `closed`, which the peer sets before it looks here: one of the two sees the other. */
+    _Alignas(64) _Atomic uint64_t reading[SHM_SLOTS / 64];
     /* Slots of the peer's descriptors that the owner is done with, in the order it was: entry i is
      * (i / SHM_SLOTS + 1) << 8 | slot. A slot is reused only after its entry was read, so at most
      * SHM_SLOTS are unread and the ring cannot overflow. */
@@ -67,7 +71,7 @@ typedef struct shm_desc {
 /* ---- packets of the socket --------------------------------------------------------------------- */
 
 #define SHM_MAGIC 0x6d687350u /* "Pshm" */
-#define SHM_VERSION 1u
+#define SHM_VERSION 2u
 
 enum { SHM_PK_HELLO = 1, SHM_PK_WELCOME, SHM_PK_READY, SHM_PK_SEG, SHM_PK_WAKE };
 
@@ -113,6 +117,7 @@ typedef struct shm_seg { /* own segment, mapped for writing */
     shm_seg_kind_t kind;
     shm_units_t units; /* POOL: pages; ARENA: SHM_ARENA_UNIT */
     uint16_t *run;     /* POOL: pages of the allocation that starts here */
+    uint64_t *private; /* by page, 1: no longer the peers' memory, see fence.c; NULL: none */
 } shm_seg_t;
 
 typedef struct shm_rseg { /* a peer's segment, mapped read-only */
@@ -125,7 +130,8 @@ typedef struct shm_tx { /* a descriptor in flight */
     psrt_tx_t *tx;      /* NULL: the payload was copied, nobody waits */
     shm_seg_t *seg;     /* NULL: slot is free */
     shm_seg_kind_t kind;
-    uint64_t len;
+    bool folded; /* what the peer reads it adds up, and cannot take back */
+    uint64_t off, len;
     uint32_t unit, units; /* ARENA */
 } shm_tx_t;
 
@@ -262,6 +268,18 @@ psrt_status_t psrti_shm_arena_take(shm_iface_t *iface, uint64_t len, shm_tx_t *t
 bool psrti_shm_arena_fits(shm_iface_t *iface, uint64_t len);
 void psrti_shm_arena_give(shm_tx_t *tx);
 void psrti_shm_rseg_unref(shm_rseg_t *rseg);
+
+/* ---- fence.c ---------------------------------------------------------------------------------- */
+
+/* Receiver: from here on a descriptor's payload may be read. False: the sender withdrew it. */
+bool psrti_shm_read_begin(shm_ep_t *ep, uint8_t slot);
+void psrti_shm_read_end(shm_ep_t *ep, uint8_t slot);
+/* Sender, after `closed` was set: may the peer be reading this slot, now or later? */
+bool psrti_shm_is_read(const shm_ep_t *ep, uint8_t slot);
+bool psrti_shm_peer_is_dead(const shm_ep_t *ep);
+/* From here on what is written to [off, off + len) of the segment stays in this process. */
+void psrti_shm_seg_privatize(shm_seg_t *seg, uint64_t off, uint64_t len);
+bool psrti_shm_seg_is_private(const shm_seg_t *seg, uint64_t off, uint64_t len);
 
 /* ---- conn.c ----------------------------------------------------------------------------------- */
 

@@ -188,12 +188,12 @@ static void dealer_ready(zt_sock_t *sock)
     }
 }
 
-/* libzmq's threads end the connection on their own; until then they may read payloads. */
+/* libzmq's threads end the connection on their own; until then they may read payloads. Patience is
+ * counted in pauses: time also passes while this process is stopped, and they with it. */
 static void wait_freed(zt_ep_t *ep)
 {
     const struct timespec pause = { 0, 50000 };
-    uint64_t end = psrti_now_ns() + ZT_PATIENCE_NS;
-    while (!zt_tx_all_freed(ep) && psrti_now_ns() < end)
+    for (unsigned i = 0; !zt_tx_all_freed(ep) && i < ZT_PATIENCE_NS / 50000; i++)
         nanosleep(&pause, NULL);
     if (!zt_tx_all_freed(ep)) psrti_error("zmq: %s: libzmq does not give payloads back", ep->name);
 }

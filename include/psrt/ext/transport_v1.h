@@ -153,9 +153,11 @@ typedef struct psrt_transport_ops {
     int (*reachable)(psrt_iface_t *iface, const char *addr);
     /* Dials. Sends are accepted after UP (before: AGAIN). LOST if it cannot connect. */
     psrt_status_t (*ep_open)(psrt_iface_t *iface, const char *addr, psrt_ep_t **ep_p);
-    /* Fences: after the return nobody at either side touches memory of this endpoint's messages
-     * (a receiver that is still reading finds the endpoint closed and drops what it read). Pending
-     * tx are done with ERR_CANCELED; held messages of it need no release but allow it. */
+    /* Fences: after the return the memory of this endpoint's messages is its owner's, who may write
+     * it at once, however long a receiver has been stopped. One that goes on reading a payload finds
+     * what was sent, or, in a VALUE, verify says ERR_STALE. What it has not begun to read it is not
+     * given any more. Pending tx are done with ERR_CANCELED; held messages of it need no release but
+     * allow it. LOST fences in the same way. */
     void (*ep_close)(psrt_ep_t *ep);
     /* OK: sent, payload no longer touched, tx->done is NOT called. PENDING (PSRT_IN_PROGRESS):
      * tx->done will be called. ERR_AGAIN: nothing happened, WRITABLE follows. Other: ep lost.
@@ -179,8 +181,10 @@ typedef struct psrt_transport_ops {
     void (*mem_free)(psrt_iface_t *iface, void *ptr);
     /* Descriptor to readable memory, valid until release. ERR_STALE: sender withdrew it. */
     psrt_status_t (*map)(psrt_iface_t *iface, psrt_msg_t *msg, const void **ptr_p);
-    /* After reading mapped memory and before using what was read: OK if it was stable all along,
-     * ERR_STALE if the sender withdrew it meanwhile. NULL: always stable. */
+    /* After reading mapped memory and before using what was read, in case it can be undone (a VALUE
+     * that was copied): OK if it was stable all along, ERR_STALE if the sender withdrew it meanwhile.
+     * What cannot be undone (a PUSH that was added) is stable anyway while on_msg runs. NULL: always
+     * stable. */
     psrt_status_t (*verify)(psrt_iface_t *iface, const psrt_msg_t *msg);
 } psrt_transport_ops_t;
 
