@@ -67,21 +67,30 @@ static void call_optimizer(const work_t *w)
                            .value_in = part[0],
                            .value_out = part[0],
                            .params = w->ops->param_defaults,
-                           .t = 5 };
+                           .t = 5,
+                           .update = part[1],
+                           .grad_norm = 1,
+                           .value_norm = 1,
+                           .update_norm = 1 };
     memcpy(block.state, part + 2, sizeof block.state);
-    if (w->wide)
-        w->ops->apply_f64(&block);
-    else
-        w->ops->apply_f32(&block);
+    if (w->ops->prepare_f32) (w->wide ? w->ops->prepare_f64 : w->ops->prepare_f32)(&block);
+    (w->wide ? w->ops->apply_f64 : w->ops->apply_f32)(&block);
+}
+
+/* Elements that one call reads and writes, of each. With two phases the second one reads the update and
+ * the value again and writes one of them. */
+static int optimizer_touches(const psrt_optimizer_ops_t *ops)
+{
+    return 3 + 2 * ops->num_states + (ops->prepare_f32 ? 3 : 0);
 }
 
 static void call_plain_optimizer(const work_t *w)
 {
     void *const *part = w->bench->part;
-    if (w->wide)
-        kernels_plain_f64(part[1], part[0], part + 2, w->ops->num_states, w->n);
-    else
-        kernels_plain_f32(part[1], part[0], part + 2, w->ops->num_states, w->n);
+    void (*plain)(const void *, void *, void *const *, int, uint64_t) =
+        w->wide ? kernels_plain_f64 : kernels_plain_f32;
+    plain(part[1], part[0], part + 2, w->ops->num_states, w->n);
+    if (w->ops->prepare_f32) plain(part[1], part[0], NULL, 0, w->n);
 }
 
 /* Seconds of one call, over as many as fill `least`; the first one does not count. */
@@ -188,7 +197,7 @@ static void measure_optimizer(bench_t *b, const psrt_optimizer_ops_t *ops, int w
     snprintf(name, sizeof name, "apply_%s_%s", ops->name, wide ? "f64" : "f32");
     refill(b, PARTS);
     measure(b, name, &work, &variant, 1, call_plain_optimizer,
-            (double)b->bytes * (3 + 2 * ops->num_states));
+            (double)b->bytes * optimizer_touches(ops));
 }
 
 static void measure_size(bench_t *b, uint64_t bytes)

@@ -25,7 +25,9 @@
     X(adamax)                                                                                      \
     X(nadam)                                                                                       \
     X(ftrl)                                                                                        \
-    X(lion)
+    X(lion)                                                                                        \
+    X(lars)                                                                                        \
+    X(lamb)
 
 #define DECLARE(name) extern const psrt_optimizer_ops_t psrti_optimizer_##name;
 OPTIMIZERS(DECLARE)

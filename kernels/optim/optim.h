@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the optimizers' files share: one body, written as a macro over the element type, becomes
- * apply_f32 and apply_f64, each for the baseline and for AVX2.
+ * apply_f32 and apply_f64 (or prepare_f32 and prepare_f64), each for the baseline and for AVX2.
  *
  * A body treats each element alone and uses only + - * / and SQRT, which are rounded correctly and
  * not contracted, and selections; so vectors, tails and both variants give the same bits. Facts of
@@ -31,40 +31,52 @@
 #endif
 
 /* Defines static apply_f32 and apply_f64. BODY(T, SQRT) stands for statements that see `block`. */
-#define PSRTI_DEFINE_APPLY(BODY)                                                                   \
-    PSRTI_DEFINE_APPLY_OF(f32, float, sqrtf, BODY)                                                 \
-    PSRTI_DEFINE_APPLY_OF(f64, double, sqrt, BODY)
+#define PSRTI_DEFINE_APPLY(BODY) PSRTI_DEFINE_PASS(apply, BODY)
+/* The same for prepare_f32 and prepare_f64. */
+#define PSRTI_DEFINE_PREPARE(BODY) PSRTI_DEFINE_PASS(prepare, BODY)
 
-#define PSRTI_DEFINE_APPLY_OF(SUFFIX, T, SQRT, BODY)                                               \
-    static void apply_##SUFFIX##_baseline(const psrt_apply_t *block) { BODY(T, SQRT); }            \
-    PSRTI_OPTIM_AVX2 static void apply_##SUFFIX##_avx2(const psrt_apply_t *block)                  \
+#define PSRTI_DEFINE_PASS(PASS, BODY)                                                              \
+    PSRTI_DEFINE_PASS_OF(PASS, f32, float, sqrtf, BODY)                                            \
+    PSRTI_DEFINE_PASS_OF(PASS, f64, double, sqrt, BODY)
+
+#define PSRTI_DEFINE_PASS_OF(PASS, SUFFIX, T, SQRT, BODY)                                          \
+    static void PASS##_##SUFFIX##_baseline(const psrt_apply_t *block) { BODY(T, SQRT); }           \
+    PSRTI_OPTIM_AVX2 static void PASS##_##SUFFIX##_avx2(const psrt_apply_t *block)                 \
     {                                                                                              \
         BODY(T, SQRT);                                                                             \
     }                                                                                              \
-    static void apply_##SUFFIX(const psrt_apply_t *block)                                          \
+    static void PASS##_##SUFFIX(const psrt_apply_t *block)                                         \
     {                                                                                              \
         if (psrti_cpu_has_avx2())                                                                  \
-            apply_##SUFFIX##_avx2(block);                                                          \
+            PASS##_##SUFFIX##_avx2(block);                                                         \
         else                                                                                       \
-            apply_##SUFFIX##_baseline(block);                                                      \
+            PASS##_##SUFFIX##_baseline(block);                                                     \
     }
 
-/* First line of a body: the names that PSRTI_CLIPPED and PSRTI_DECAYED use. The file's enum of
+/* First line of a body that reads the gradient: the names that PSRTI_CLIPPED uses. The file's enum of
  * hyper-parameters has CLIP_VALUE. Clipping that is off is clipping at infinity: no branch, and no
  * bit changes. */
-#define PSRTI_BLOCK(T)                                                                             \
+#define PSRTI_GRADIENT(T)                                                                          \
     const double *const p = block->params;                                                         \
-    const T *const g = block->grad, *const in = block->value_in;                                   \
-    T *const out = block->value_out;                                                               \
+    const T *const g = block->grad;                                                                \
     const T clip = p[CLIP_VALUE] > 0 ? (T)p[CLIP_VALUE] : (T)INFINITY
+
+/* The same for one that changes the values: also the names that PSRTI_DECAYED uses. */
+#define PSRTI_BLOCK(T)                                                                             \
+    PSRTI_GRADIENT(T);                                                                             \
+    const T *const in = block->value_in;                                                           \
+    T *const out = block->value_out
 
 /* The gradient, within -clip_value and clip_value; NaN stays NaN. */
 #define PSRTI_CLIPPED(i) PSRTI_CLAMP(g[i], clip)
 
-/* The same with the L2 penalty. Without weight decay the value is left out, as in PyTorch, so that
- * an infinite value does not become NaN. */
-#define PSRTI_DECAYED(i, wd)                                                                       \
-    _Generic(*g, float : decayed_f32, double : decayed_f64)(PSRTI_CLIPPED(i), in[i], wd)
+/* The same with the L2 penalty. */
+#define PSRTI_DECAYED(i, wd) PSRTI_PENALISED(PSRTI_CLIPPED(i), in[i], wd)
+
+/* x + wd * value. Without weight decay the value is left out, as in PyTorch, so that an infinite value
+ * does not become NaN. */
+#define PSRTI_PENALISED(x, value, wd)                                                              \
+    _Generic((x), float : decayed_f32, double : decayed_f64)(x, value, wd)
 
 /* Selections, for float and double. A NaN of x is the result. Every operand is computed before it
  * is selected: what is computed on a condition stays a branch, which no vectoriser takes. */

@@ -11,7 +11,8 @@ BENCH = os.environ["PSRT_TEST_BENCH"]
 DEADLINE = 200  # seconds; only shows that nothing hangs
 KEYS = ["kernel", "variant", "bytes", "gbps", "memcpy_gbps", "plain_gbps", "ratio"]
 KERNELS = {"copy", "add_f32", "add_f64", "add_i32", "add_i64", "add_f16_to_f32", "add_bf16_to_f32",
-           "divide_f32", "divide_f64", "f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32"}
+           "divide_f32", "divide_f64", "scale_f32", "scale_f64", "squares_f32", "squares_f64",
+           "f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32"}
 
 
 def run(*args):
@@ -39,7 +40,7 @@ class Kernels(unittest.TestCase):
             self.assertEqual(len(cells), len(set(cells)))
             scalar = {kernel for kernel, variant in cells if variant == "scalar"}
             self.assertEqual(scalar, KERNELS)
-            for name in ("sgd", "adam"):
+            for name in ("sgd", "adam", "lamb"):
                 self.assertIn((f"apply_{name}_f32", "auto"), cells)
                 self.assertIn((f"apply_{name}_f64", "auto"), cells)
 

@@ -32,12 +32,45 @@ static void *at(psrt_dtype_t dtype, const void *array, uint64_t i)
     return (char *)array + i * (dtype == PSRT_F32 ? sizeof(float) : sizeof(double));
 }
 
+/* In f64, of element after element. */
+static double norm(psrt_dtype_t dtype, const void *array, uint64_t n)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += get(dtype, array, i) * get(dtype, array, i);
+    return sqrt(sum);
+}
+
+/* `update` may be the gradient's memory; it is not const then. */
+static void prepare(const psrti_optimizer_t *opt, psrt_dtype_t dtype, psrt_apply_t *block,
+                    void *update)
+{
+    block->update = update;
+    if (dtype == PSRT_F32)
+        opt->ops->prepare_f32(block);
+    else
+        opt->ops->prepare_f64(block);
+}
+
 static void apply(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const psrt_apply_t *block)
 {
     if (dtype == PSRT_F32)
         opt->ops->apply_f32(block);
     else
         opt->ops->apply_f64(block);
+}
+
+/* The update of a table that is one block; `spare` has room for it. */
+static void apply_table(const psrti_optimizer_t *opt, psrt_dtype_t dtype, psrt_apply_t *block,
+                        void *spare)
+{
+    block->grad_norm = norm(dtype, block->grad, block->n);
+    block->value_norm = norm(dtype, block->value_in, block->n);
+    if (opt->ops->needs & PSRT_NEEDS_UPDATE_NORM) {
+        prepare(opt, dtype, block, spare);
+        block->update_norm = norm(dtype, spare, block->n);
+    }
+    apply(opt, dtype, block);
 }
 
 static psrti_optimizer_t parsed(const char *text)
@@ -60,7 +93,7 @@ static void near(const char *what, const char *optimizer, double got, double exp
 static void check_golden(const struct golden *g, psrt_dtype_t dtype, double tolerance)
 {
     psrti_optimizer_t opt = parsed(g->optimizer);
-    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS];
+    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS], spare[GOLDEN_ELEMENTS];
     double state[PSRT_OPTIMIZER_MAX_STATES][GOLDEN_ELEMENTS] = { 0 };
     cr_assert_eq(opt.num_states, g->num_states);
     for (int i = 0; i < GOLDEN_ELEMENTS; i++)
@@ -82,7 +115,7 @@ static void check_golden(const struct golden *g, psrt_dtype_t dtype, double tole
             block.state[s] = state[s];
         for (int i = 0; i < GOLDEN_ELEMENTS; i++)
             put(dtype, grad, (uint64_t)i, golden_grads[step][i]);
-        apply(&opt, dtype, &block);
+        apply_table(&opt, dtype, &block, step % 2 ? grad : spare);
         for (int i = 0; i < GOLDEN_ELEMENTS; i++)
             near("value", g->optimizer, get(dtype, out, (uint64_t)i), g->values[step][i], 0.5,
                  tolerance);
@@ -177,7 +210,7 @@ Test(optimizer, nadam_after_many_steps)
 static float step_once(const char *text, float grad, float value)
 {
     psrti_optimizer_t opt = parsed(text);
-    float state[PSRT_OPTIMIZER_MAX_STATES] = { 0 };
+    float state[PSRT_OPTIMIZER_MAX_STATES] = { 0 }, spare;
     psrt_apply_t block = { .n = 1,
                            .grad = &grad,
                            .value_in = &value,
@@ -189,7 +222,7 @@ static float step_once(const char *text, float grad, float value)
         psrti_optimizer_state_fill(&opt, s, PSRT_F32, &state[s], 1);
         block.state[s] = &state[s];
     }
-    apply(&opt, PSRT_F32, &block);
+    apply_table(&opt, PSRT_F32, &block, &spare);
     return value;
 }
 
@@ -205,11 +238,13 @@ Test(optimizer, not_a_number_stays)
     cr_assert(isnan(step_once("rmsprop:centered=1", NAN, 1)));
 }
 
-/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. */
+/* Documented: without weight decay the value does not enter the gradient, as in PyTorch. The norm of the
+ * values does with some. */
 Test(optimizer, infinite_value)
 {
     for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++)
-        cr_assert_eq(step_once((*ops)->name, 1, INFINITY), INFINITY, "%s", (*ops)->name);
+        if (!((*ops)->needs & PSRT_NEEDS_VALUE_NORM))
+            cr_assert_eq(step_once((*ops)->name, 1, INFINITY), INFINITY, "%s", (*ops)->name);
 }
 
 Test(optimizer, clipping_has_both_ends_and_an_off)
@@ -253,6 +288,18 @@ Test(optimizer, ftrl_without_a_gradient)
     cr_assert_eq(step_once("ftrl:l1=2", 0.5f, 0), 0);
 }
 
+/* The ratio is 1 where a norm is 0: plain steps until there is something to be in proportion to. */
+Test(optimizer, norms_of_zero)
+{
+    cr_assert_eq(step_once("lars:lr=0.5,momentum=0,trust=0.25,eps=0", 2, 0), -1);
+    cr_assert_eq(step_once("lars:lr=0.5,momentum=0,trust=0.25,eps=0", 0, 2), 2);
+    cr_assert_eq(step_once("lars:lr=0.5,momentum=0,trust=0.25,eps=0,weight_decay=0.5", 0, 2), 1.5f);
+    cr_assert_eq(step_once("lamb:lr=0.5,weight_decay=0", 0, 2), 2);
+    cr_assert_float_eq(step_once("lamb:lr=0.5,weight_decay=0.5", 2, 0), -0.5f, 1e-6);
+    cr_assert_float_eq(step_once("lamb:lr=0.5,weight_decay=0.5", 2, 8), 4.0f, 1e-5);
+    cr_assert_eq(step_once("lars:lr=0.5,momentum=0,trust=0.25,eps=0", 3, -8), -9);
+}
+
 Test(optimizer, lion_of_a_zero)
 {
     cr_assert_eq(step_once("lion:lr=0.5", 0, 1), 1);
@@ -263,7 +310,7 @@ Test(optimizer, lion_of_a_zero)
 /* ---- variants, lengths, alignment ------------------------------------------------------------ */
 
 typedef struct arrays {
-    double grad[ROOM], value[ROOM], state[PSRT_OPTIMIZER_MAX_STATES][ROOM];
+    double grad[ROOM], value[ROOM], update[ROOM], state[PSRT_OPTIMIZER_MAX_STATES][ROOM];
 } arrays_t;
 
 /* What every run starts from. */
@@ -273,6 +320,7 @@ static const arrays_t *start_of(psrt_dtype_t dtype)
     arrays_t *a = &starts[dtype == PSRT_F64];
     put_awkward(dtype, a->grad, ROOM, 1);
     put_awkward(dtype, a->value, ROOM, 2);
+    put_awkward(dtype, a->update, ROOM, 9);
     for (int s = 0; s < PSRT_OPTIMIZER_MAX_STATES; s++)
         put_awkward(dtype, a->state[s], ROOM, 3 + (uint64_t)s);
     return a;
@@ -282,6 +330,7 @@ static psrt_apply_t block_at(const psrti_optimizer_t *opt, psrt_dtype_t dtype, a
                              void *out, uint64_t first, uint64_t n)
 {
     psrt_apply_t block = { .n = n, .value_out = out, .params = opt->params, .t = 5 };
+    block.grad_norm = 7.3, block.value_norm = 3.7, block.update_norm = 0.3;
     block.grad = at(dtype, a->grad, first);
     block.value_in = at(dtype, a->value, first);
     for (int s = 0; s < opt->num_states; s++)
@@ -297,6 +346,14 @@ static void same(psrt_dtype_t dtype, const void *got, const void *expected, cons
                  (int)first, (int)i);
 }
 
+/* Both phases; the update is at element `first` of `update`. */
+static void run_block(const psrti_optimizer_t *opt, psrt_dtype_t dtype, psrt_apply_t *block,
+                      void *update, uint64_t first)
+{
+    if (opt->ops->prepare_f32) prepare(opt, dtype, block, at(dtype, update, first));
+    apply(opt, dtype, block);
+}
+
 /* A whole range against each of its elements alone with the baseline, in place and not. */
 static void check_range(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const arrays_t *start,
                         const char *text, uint64_t n, uint64_t first)
@@ -307,7 +364,7 @@ static void check_range(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const 
     hide_avx2 = 1;
     for (uint64_t i = first; i < first + n; i++) {
         psrt_apply_t one = block_at(opt, dtype, &expected, at(dtype, expected.value, i), i, 1);
-        apply(opt, dtype, &one);
+        run_block(opt, dtype, &one, expected.update, i);
     }
     for (int run = 0; run < 4; run++) {
         int in_place = run / 2;
@@ -316,11 +373,19 @@ static void check_range(const psrti_optimizer_t *opt, psrt_dtype_t dtype, const 
         memcpy(out, start->value, sizeof out);
         void *dst = in_place ? (void *)got.value : out;
         psrt_apply_t all = block_at(opt, dtype, &got, at(dtype, dst, first), first, n);
-        apply(opt, dtype, &all);
+        int over_grad = in_place && opt->ops->prepare_f32;
+        run_block(opt, dtype, &all, over_grad ? got.grad : got.update, first);
         same(dtype, dst, expected.value, "value", text, n, first);
         for (int s = 0; s < opt->num_states; s++)
             same(dtype, got.state[s], expected.state[s], opt->ops->state_names[s], text, n, first);
-        same(dtype, got.grad, start->grad, "gradient", text, n, first);
+        if (over_grad) {
+            memcpy(got.update, start->update, sizeof got.update);
+            memcpy(at(dtype, got.update, first), at(dtype, got.grad, first),
+                   n * (dtype == PSRT_F32 ? sizeof(float) : sizeof(double)));
+        } else {
+            same(dtype, got.grad, start->grad, "gradient", text, n, first);
+        }
+        same(dtype, got.update, expected.update, "update", text, n, first);
     }
 }
 
@@ -381,6 +446,9 @@ Test(optimizer, table_is_well_formed)
         const psrt_optimizer_ops_t *ops = *p;
         cr_assert_eq(ops->size, sizeof *ops);
         cr_assert(ops->name && ops->doc && ops->apply_f32 && ops->apply_f64);
+        int prepares = (ops->needs & PSRT_NEEDS_UPDATE_NORM) != 0;
+        cr_assert_eq(ops->prepare_f32 != NULL, prepares, "%s", ops->name);
+        cr_assert_eq(ops->prepare_f64 != NULL, prepares, "%s", ops->name);
         cr_assert(ops->num_params >= 0 && ops->num_params <= PSRT_OPTIMIZER_MAX_PARAMS);
         cr_assert(ops->num_states >= 0 && ops->num_states <= PSRT_OPTIMIZER_MAX_STATES);
         for (int i = 0; i < ops->num_params; i++)
@@ -458,7 +526,10 @@ Test(optimizer, two_phase)
                   { "adam:ema=0.9,warmup=3,clip_value=1", 0, 0 },
                   { "none:clip_norm=1", PSRT_NEEDS_GRAD_NORM, 1 },
                   { "adam:clip_norm=1", PSRT_NEEDS_GRAD_NORM, 1 },
-                  { "sgd:skip_nonfinite=1", 0, 1 } };
+                  { "sgd:skip_nonfinite=1", 0, 1 },
+                  { "lamb", PSRT_NEEDS_VALUE_NORM | PSRT_NEEDS_UPDATE_NORM, 1 },
+                  { "lars:clip_norm=1",
+                    PSRT_NEEDS_GRAD_NORM | PSRT_NEEDS_VALUE_NORM | PSRT_NEEDS_UPDATE_NORM, 1 } };
     for (size_t i = 0; i < PSRTI_COUNT(cases); i++) {
         psrti_optimizer_t opt = parsed(cases[i].text);
         cr_assert_eq(psrti_optimizer_needs(&opt), cases[i].needs, "%s", cases[i].text);
@@ -597,6 +668,9 @@ Test(optimizer, bad_text_names_what_is_wrong)
         { "lion:beta2=1", "beta2 must" },
         { "sgd:clip_value=-1", "clip_value must" },
         { "adam:clip_value=inf", "clip_value" },
+        { "lars:trust=0", "trust must" },
+        { "lars:eps=-1", "eps must" },
+        { "lamb:beta2=1", "beta2 must" },
         { "adam:clip_norm=-1", "clip_norm must" },
         { "none:clip_norm=inf", "clip_norm" },
         { "adam:skip_nonfinite=2", "skip_nonfinite must" },

@@ -61,7 +61,7 @@ def check_torch(torch):
     torch.set_default_dtype(torch.float64)  # of nadam's mu_product
     ok = True
     for name, params in CASES:
-        if name in ("ftrl", "lion"):
+        if name in ("ftrl", "lion", "lars", "lamb"):
             continue  # PyTorch has none
         error = distance(run_torch(torch, name, params), run(name, params)[0])
         ok &= report(f"PyTorch {torch.__version__}", name, params, "difference", error, 1e-12)
@@ -84,7 +84,7 @@ def keras_optimizer(keras, name, p):
                "adagrad": partial(optim.Adagrad, initial_accumulator_value=0.0),
                "adadelta": optim.Adadelta, "rmsprop": optim.RMSprop, "adam": optim.Adam,
                "adamw": optim.AdamW, "adamax": optim.Adamax, "nadam": optim.Nadam,
-               "ftrl": optim.Ftrl, "lion": optim.Lion}
+               "ftrl": optim.Ftrl, "lion": optim.Lion, "lamb": getattr(optim, "Lamb", None)}
     return classes[name](**same)
 
 
@@ -119,6 +119,8 @@ def keras_step(name, p, v, g, s, t):
         s[0] = beta1 * s[0] + (1 - beta1) * g
         s[1] = beta2 * s[1] + (1 - beta2) * g**2
         return v - lr * np.sqrt(1 - beta2**t) / (1 - beta1**t) * s[0] / (np.sqrt(s[1]) + eps)
+    if name == "lamb":
+        return FORMULAS[name][0](v, g, s, t, lr, beta1, beta2, eps, 0.0)
     if name == "adamax":
         s[0] = beta1 * s[0] + (1 - beta1) * g
         s[1] = np.maximum(beta2 * s[1], np.abs(g))
@@ -147,6 +149,8 @@ def keras_has_our_definition(name, p):
         return True
     if name == "nadam":
         return p["momentum_decay"] == 1 and "weight_decay" not in p
+    if name == "lamb":
+        return p["weight_decay"] == 0
     return name in ("momentum", "nesterov", "adadelta") and "weight_decay" not in p
 
 
@@ -154,6 +158,8 @@ def check_keras(tf):
     """Keras rounds the learning rate, and beta2 for the bias correction 1 - beta2^t, to float32."""
     ok, tolerance, framework = True, 1e-5, f"Keras {tf.keras.__version__}"
     for name, params in CASES:
+        if name == "lars" or name == "lamb" and not hasattr(tf.keras.optimizers, "Lamb"):
+            continue  # Keras has none
         keras, golden = run_keras(tf, name, params), run(name, params)[0]
         expected = keras_definition(name, params)
         ok &= report(framework, name, params, "to the documented definition",

@@ -62,6 +62,12 @@ CASES = [
     ("ftrl", dict(lr=0.4, learning_rate_power=-1.0, initial_accumulator_value=0.2, l1=0.01)),
     ("lion", dict(lr=0.01, beta1=0.9, beta2=0.99)),
     ("lion", dict(lr=0.03, beta1=0.6, beta2=0.8, weight_decay=0.2, clip_value=0.3)),
+    ("lars", dict(lr=0.3, momentum=0.9, trust=0.02, eps=1e-8)),
+    ("lars", dict(lr=0.7, momentum=0.6, weight_decay=0.05, trust=0.1, eps=0.03, clip_value=0.3)),
+    ("lars", dict(lr=0.2, momentum=0.0, weight_decay=0.1, trust=0.5, eps=0.0)),
+    ("lamb", dict(lr=0.05, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.0)),
+    ("lamb", dict(lr=0.11, beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=0.2)),
+    ("lamb", dict(lr=0.07, beta1=0.7, beta2=0.95, eps=0.02, weight_decay=0.01, clip_value=0.3)),
 ]
 
 
@@ -169,6 +175,24 @@ def lion(v, g, state, t, lr, beta1, beta2, weight_decay=0.0):
     return v - lr * (sign + weight_decay * v)
 
 
+def norm(x):
+    return np.sqrt(np.sum(x * x))
+
+
+def lars(v, g, state, t, lr, momentum, trust, eps, weight_decay=0.0):
+    ratio = trust * norm(v) / (norm(g) + weight_decay * norm(v) + eps)
+    state[0] = momentum * state[0] + ratio * (g + weight_decay * v)
+    return v - lr * state[0]
+
+
+def lamb(v, g, state, t, lr, beta1, beta2, eps, weight_decay):
+    state[0] = beta1 * state[0] + (1 - beta1) * g
+    state[1] = beta2 * state[1] + (1 - beta2) * g**2
+    m_hat, v_hat = state[0] / (1 - beta1**t), state[1] / (1 - beta2**t)
+    update = m_hat / (np.sqrt(v_hat) + eps) + weight_decay * v
+    return v - lr * norm(v) / norm(update) * update
+
+
 # With the number of states that start at 0, or a function that gives their starts.
 FORMULAS = {
     "sgd": (sgd, 0),
@@ -183,6 +207,8 @@ FORMULAS = {
     "nadam": (nadam, 2),
     "ftrl": (ftrl, lambda initial_accumulator_value, **_: [initial_accumulator_value, 0.0]),
     "lion": (lion, 1),
+    "lars": (lars, 1),
+    "lamb": (lamb, 2),
 }
 
 
