@@ -9,12 +9,17 @@
 
 #define PS_SIZES_MAX 64
 
-typedef enum ps_op { PS_PUSH, PS_PULL, PS_PUSH_PULL, PS_OPS } ps_op_t;
-typedef enum ps_buffers { PS_BUFFERS_PSRT, PS_BUFFERS_USER, PS_BUFFERS } ps_buffers_t;
+typedef enum ps_op { PS_PUSH, PS_PULL, PS_PUSH_PULL, PS_OPS, PS_DECLARE = PS_OPS } ps_op_t;
+typedef enum ps_buffers {
+    PS_BUFFERS_PSRT,
+    PS_BUFFERS_USER,
+    PS_BUFFERS,
+    PS_BUFFERS_NONE = PS_BUFFERS /* of PS_DECLARE */
+} ps_buffers_t;
 typedef enum ps_transport { PS_SHM, PS_ZMQ, PS_INPROC, PS_TRANSPORTS } ps_transport_t;
 
-extern const char *const ps_op_names[PS_OPS];
-extern const char *const ps_buffers_names[PS_BUFFERS];
+extern const char *const ps_op_names[PS_OPS + 1];
+extern const char *const ps_buffers_names[PS_BUFFERS + 1];
 extern const char *const ps_transport_names[PS_TRANSPORTS];
 
 typedef struct ps_options {
@@ -22,6 +27,8 @@ typedef struct ps_options {
     size_t size_count;
     unsigned ops, buffers, transports; /* bit masks */
     uint32_t workers, servers;
+    uint32_t tables; /* above 1: all in one operation, of table_bytes each, in place of `sizes` */
+    uint64_t table_bytes;
     const char *security; /* for psrt-launch */
     double seconds;       /* of a cell       */
     const char *json;
@@ -38,9 +45,11 @@ typedef struct ps_row {
     ps_op_t op;
     ps_buffers_t buffers;
     ps_transport_t transport;
-    uint64_t bytes;
+    uint64_t bytes; /* of one table */
+    uint64_t tables;
     uint32_t workers, servers;
-    double p50_us, p99_us, ops_per_s, limit_us;
+    double p50_us, p99_us;      /* of an operation            */
+    double ops_per_s, limit_us; /* transfers of one table, all of an operation count */
 } ps_row_t;
 
 void ps_row_header(void);

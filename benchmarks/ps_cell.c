@@ -19,7 +19,7 @@
 
 typedef struct cell {
     ps_worker_t *w;
-    ps_table_t *table;
+    ps_tables_t *tables;
     ps_op_t op;
     ps_buffers_t buffers;
     size_t depth; /* operations in flight, each with its own memory for values */
@@ -54,7 +54,7 @@ int ps_barrier(ps_worker_t *w)
 
 static float *allocate(const cell_t *c)
 {
-    uint64_t bytes = c->table->elements * sizeof(float);
+    uint64_t bytes = c->tables->elements * sizeof(float);
     float *memory = c->buffers == PS_BUFFERS_PSRT ? psrt_alloc(c->w->ctx, bytes) : malloc(bytes);
     if (memory) memset(memory, 0xff, bytes); /* touches the pages; NaNs are no expected value */
     return memory;
@@ -79,29 +79,41 @@ static void cell_free(cell_t *c)
 
 static int cell_init(cell_t *c)
 {
-    uint64_t bytes = c->table->elements * sizeof(float), depth = DEPTH_BYTES / bytes;
+    uint64_t bytes = c->tables->elements * sizeof(float), depth = DEPTH_BYTES / bytes;
     c->depth = bytes >= ONE_IN_FLIGHT ? 1 : depth < 2 ? 2 : depth > DEPTH_MAX ? DEPTH_MAX : depth;
     int missing = !(c->grad = allocate(c));
     for (size_t i = 0; i < c->depth; i++)
         missing |= !(c->value[i] = allocate(c));
     c->latency_us = malloc(ROUNDS * (size_t)SINGLES_MAX * sizeof *c->latency_us);
-    missing |= !c->latency_us || limits_init(&c->limits, c->table->elements);
+    missing |= !c->latency_us || limits_init(&c->limits, c->tables->elements);
     if (missing) return bench_fail("%llu bytes: out of memory", (unsigned long long)bytes);
-    ps_gradient_fill(c->grad, c->table->elements, c->w->rank);
+    ps_gradient_fill(c->grad, c->tables->elements, c->w->rank);
     return 0;
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
+psrt_status_t ps_submit(ps_worker_t *w, const ps_tables_t *tables, const float *grad, float *value,
+                        psrt_op_t **op_p)
+{
+    uint64_t each = tables->elements / tables->count;
+    for (uint64_t i = 0; i < tables->count; i++) {
+        psrt_request_t *r = &w->requests[i];
+        *r = (psrt_request_t)PSRT_REQUEST_INIT;
+        r->table = tables->table[i];
+        r->grad = grad ? grad + i * each : NULL;
+        r->value = value ? value + i * each : NULL;
+    }
+    return psrt_submit(w->ctx, w->requests, tables->count, NULL, op_p);
+}
+
 static int issue(cell_t *c, size_t slot, psrt_op_t **op_p)
 {
-    psrt_request_t request = PSRT_REQUEST_INIT;
-    request.table = c->table->table;
-    if (c->op != PS_PULL) request.grad = c->grad;
-    if (c->op != PS_PUSH) request.value = c->value[slot];
-    if (psrt_submit(c->w->ctx, &request, 1, NULL, op_p) != PSRT_OK)
+    const float *grad = c->op == PS_PULL ? NULL : c->grad;
+    float *value = c->op == PS_PUSH ? NULL : c->value[slot];
+    if (ps_submit(c->w, c->tables, grad, value, op_p) != PSRT_OK)
         return bench_fail("%s: %s", ps_op_names[c->op], psrt_last_error());
-    c->table->pushes += c->op != PS_PULL;
+    c->tables->pushes += c->op != PS_PULL;
     return 0;
 }
 
@@ -173,7 +185,7 @@ static int make_plan(cell_t *c)
         run_pipelined(c, 2 * c->depth, &rate))
         return -1;
     double round_s = w->options->seconds / ROUNDS;
-    double left = (double)EXACT / (GRADIENT_MAX * w->workers) - (double)c->table->pushes;
+    double left = (double)EXACT / (GRADIENT_MAX * w->workers) - (double)c->tables->pushes;
     double limit = c->op == PS_PULL ? EXACT : left / (4 * ROUNDS);
     if (limit < 2) return bench_fail("too many pushes for exact sums");
     float plan[2] = { (float)(uint64_t)clamp(0.4 * round_s * 1e6 / bench_median(us, CALIBRATE), 1,
@@ -203,16 +215,16 @@ static int verify(cell_t *c)
 {
     size_t slot = c->op == PS_PUSH ? 0 : (c->pipelined - 1) % c->depth;
     if (ps_barrier(c->w)) return -1;
-    if (c->op == PS_PUSH && psrt_pull(c->table->table, c->value[slot], NULL) != PSRT_OK)
+    if (c->op == PS_PUSH && ps_submit(c->w, c->tables, NULL, c->value[slot], NULL) != PSRT_OK)
         return bench_fail("pull: %s", psrt_last_error());
-    for (uint64_t i = 0; i < c->table->elements; i++) {
+    for (uint64_t i = 0; i < c->tables->elements; i++) {
         float sum = 0;
         for (uint32_t rank = 0; rank < c->w->workers; rank++)
             sum += ps_gradient(i, rank);
-        float wanted = sum * (float)c->table->pushes;
+        float wanted = sum * (float)c->tables->pushes;
         if (c->value[slot][i] != wanted)
             return bench_fail("%s, %llu bytes, %s buffers: element %llu is %.9g, not %.9g",
-                              ps_op_names[c->op], (unsigned long long)c->table->elements * 4,
+                              ps_op_names[c->op], (unsigned long long)c->tables->elements * 4,
                               ps_buffers_names[c->buffers], (unsigned long long)i,
                               (double)c->value[slot][i], (double)wanted);
     }
@@ -233,19 +245,20 @@ static void summarize(cell_t *c, ps_row_t *row)
     bench_sort(c->latency_us, c->latencies);
     row->op = c->op;
     row->buffers = c->buffers;
-    row->bytes = c->table->elements * sizeof(float);
+    row->bytes = c->tables->elements / c->tables->count * sizeof(float);
+    row->tables = c->tables->count;
     row->workers = c->w->workers;
     row->servers = c->w->servers;
     row->p50_us = bench_percentile(c->latency_us, c->latencies, 50);
     row->p99_us = bench_percentile(c->latency_us, c->latencies, 99);
-    row->ops_per_s = bench_median(c->ops_per_s, ROUNDS);
-    row->limit_us = limit_us(c);
+    row->ops_per_s = bench_median(c->ops_per_s, ROUNDS) * (double)c->tables->count;
+    row->limit_us = limit_us(c) / (double)c->tables->count;
 }
 
-int ps_cell_run(ps_worker_t *w, ps_table_t *table, ps_op_t op, ps_buffers_t buffers,
+int ps_cell_run(ps_worker_t *w, ps_tables_t *tables, ps_op_t op, ps_buffers_t buffers,
                 ps_row_t *row_p)
 {
-    cell_t cell = { .w = w, .table = table, .op = op, .buffers = buffers };
+    cell_t cell = { .w = w, .tables = tables, .op = op, .buffers = buffers };
     int failed = cell_init(&cell) || make_plan(&cell);
     for (size_t round = 0; round < ROUNDS && !failed; round++)
         failed = run_round(&cell, round);

@@ -10,10 +10,11 @@
 
 #define SIZE_LIMIT ((uint64_t)1 << 30)
 #define TASKS_LIMIT 64
+#define TABLES_LIMIT 1000000
 #define DEFAULT_SIZES "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
 
-const char *const ps_op_names[PS_OPS] = { "push", "pull", "push_pull" };
-const char *const ps_buffers_names[PS_BUFFERS] = { "psrt", "user" };
+const char *const ps_op_names[PS_OPS + 1] = { "push", "pull", "push_pull", "declare" };
+const char *const ps_buffers_names[PS_BUFFERS + 1] = { "psrt", "user", "none" };
 const char *const ps_transport_names[PS_TRANSPORTS] = { "shm", "zmq", "inproc" };
 
 /* Splits `list` at commas into `word`; 0 at the end, -1 when a word is too long. */
@@ -101,24 +102,35 @@ static int set_buffers(void *options, const char *name, const char *text)
                        &((ps_options_t *)options)->buffers);
 }
 
-static int parse_count(const char *name, const char *text, uint32_t *out)
+static int parse_count(const char *name, const char *text, uint32_t limit, uint32_t *out)
 {
     char *end;
     unsigned long value = strtoul(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || *end || value < 1 || value > TASKS_LIMIT)
-        return bench_fail("--%s %s: not a number from 1 to %d", name, text, TASKS_LIMIT);
+    if (!isdigit((unsigned char)*text) || *end || value < 1 || value > limit)
+        return bench_fail("--%s %s: not a number from 1 to %u", name, text, limit);
     *out = (uint32_t)value;
     return 0;
 }
 
 static int set_workers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, &((ps_options_t *)options)->workers);
+    return parse_count(name, text, TASKS_LIMIT, &((ps_options_t *)options)->workers);
 }
 
 static int set_servers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, &((ps_options_t *)options)->servers);
+    return parse_count(name, text, TASKS_LIMIT, &((ps_options_t *)options)->servers);
+}
+
+static int set_tables(void *options, const char *name, const char *text)
+{
+    return parse_count(name, text, TABLES_LIMIT, &((ps_options_t *)options)->tables);
+}
+
+static int set_table_bytes(void *options, const char *name, const char *text)
+{
+    if (!parse_bytes(text, &((ps_options_t *)options)->table_bytes)) return 0;
+    return bench_fail("--%s: \"%s\" is not a size such as 4, 64KiB: a multiple of 4", name, text);
 }
 
 static int set_security(void *options, const char *name, const char *text)
@@ -163,6 +175,10 @@ static const bench_flag_t flags[] = {
       set_buffers },
     { "workers", "N", "worker processes (default 1)", set_workers },
     { "servers", "N", "server processes (default 1)", set_servers },
+    { "tables", "N", "declare N tables and transfer all of them in one operation (default 1)",
+      set_tables },
+    { "table-bytes", "B", "size of each of the N tables, instead of --sizes (default 1KiB)",
+      set_table_bytes },
     { "security", "LEVEL", "encrypted, authenticated or off; concerns zmq (default: the library's)",
       set_security },
     { "seconds", "S", "measuring time of one cell, about (default 0.5)", set_seconds },
@@ -185,7 +201,8 @@ static int print_help(void)
         "  -h, --help           print this\n"
         "\n"
         "Columns\n"
-        "  bytes      payload of one operation of one worker; push_pull: of one direction\n"
+        "  tables     that one operation transfers\n"
+        "  bytes      payload of a table in one operation of one worker; push_pull: of one direction\n"
         "  GB/s       1e9 bytes of that payload per second of worker 0, several operations in flight\n"
         "             (64 small ones, 2 large ones, 1 from 64 MiB up); median of 5 rounds\n"
         "  limit      the same for the limit, which one thread reaches in its own memory, measured\n"
@@ -194,11 +211,12 @@ static int print_help(void)
         "             compiler's code and the library's\n"
         "  ratio      GB/s divided by limit\n"
         "  p50, p99   us from the start of an operation to the return of its wait, one at a time\n"
-        "  ops/s      operations per second, several in flight\n"
-        "  limit us   time of the limit for one operation\n"
+        "  ops/s      tables transferred per second, several operations in flight\n"
+        "  limit us   time of the limit for one table of an operation\n"
         "\n"
         "Tables have no optimizer: a push is added. push and pull use consistency async, push_pull\n"
-        "sync with the sum over the workers. The values are checked once a cell.\n"
+        "sync with the sum over the workers. The values are checked once a cell. With --tables, N tables\n"
+        "of each kind are declared by all workers at once: the rows `declare`, whose limit is that of pull.\n"
         "\n"
         "Exit status: 0, 1 when something failed or a value was wrong, 2 wrong usage.");
     return BENCH_OK;
@@ -211,6 +229,8 @@ int ps_options_parse(int argc, char **argv, ps_options_t *out)
                        .transports = (1u << PS_TRANSPORTS) - 1,
                        .workers = 1,
                        .servers = 1,
+                       .tables = 1,
+                       .table_bytes = 1024,
                        .seconds = 0.5 };
     for (int i = 0; i < argc; i++)
         if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return print_help();

@@ -4,10 +4,13 @@
 #include <string.h>
 
 #include "flags.h"
+#include "limits.h"
 #include "ps_cell.h"
+#include "stats.h"
 
-static int create_table(ps_worker_t *w, const char *name, uint64_t elements,
-                        const char *consistency, psrt_table_t **table_p)
+#define TABLE_NAME_MAX 64
+
+static psrt_dense_params_t table_params(uint64_t elements, const char *consistency)
 {
     psrt_dense_params_t params = PSRT_DENSE_PARAMS_INIT;
     params.ndim = 1;
@@ -15,30 +18,75 @@ static int create_table(ps_worker_t *w, const char *name, uint64_t elements,
     params.optimizer = "none";
     params.consistency = consistency;
     params.reduce = "sum";
-    if (psrt_dense_create(w->ctx, name, &params, table_p) == PSRT_OK) return 0;
-    return bench_fail("table %s: %s", name, psrt_last_error());
+    return params;
+}
+
+/* All workers at once; *us_p is the time of the call. */
+static int declare(ps_worker_t *w, size_t count, char (*names)[TABLE_NAME_MAX],
+                   const psrt_dense_params_t *params, psrt_table_t **tables, double *us_p)
+{
+    const char **name = calloc(count, sizeof *name);
+    psrt_dense_params_t *all = calloc(count, sizeof *all);
+    int failed = !name || !all ? bench_fail("out of memory") : ps_barrier(w);
+    for (size_t i = 0; i < count && !failed; i++) {
+        name[i] = names[i];
+        all[i] = *params;
+    }
+    uint64_t start = bench_now();
+    if (!failed && psrt_dense_create_many(w->ctx, count, name, all, tables) != PSRT_OK)
+        failed = bench_fail("tables %s: %s", names[0], psrt_last_error());
+    *us_p = (double)(bench_now() - start) / 1000;
+    free(name);
+    free(all);
+    return failed;
 }
 
 /* One push by everybody, so that there are distinct values to pull. */
-static int first_push(ps_worker_t *w, ps_table_t *table)
+static int first_push(ps_worker_t *w, ps_tables_t *tables)
 {
-    float *grad = malloc(table->elements * sizeof *grad);
+    float *grad = malloc(tables->elements * sizeof *grad);
     if (!grad) return bench_fail("out of memory");
-    ps_gradient_fill(grad, table->elements, w->rank);
-    psrt_status_t status = psrt_push(table->table, grad, NULL);
+    ps_gradient_fill(grad, tables->elements, w->rank);
+    psrt_status_t status = ps_submit(w, tables, grad, NULL, NULL);
     free(grad);
-    table->pushes = 1;
+    tables->pushes = 1;
     return status == PSRT_OK ? ps_barrier(w) : bench_fail("push: %s", psrt_last_error());
 }
 
-static int create_bench_table(ps_worker_t *w, uint64_t bytes, const char *consistency,
-                              ps_table_t *table)
+/* How long the memory of the tables takes to be written once is the least that a declaration needs. */
+static int declare_row(const ps_tables_t *tables, double us, ps_row_t *row)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s/%llu", consistency, (unsigned long long)bytes);
-    table->elements = bytes / sizeof(float);
-    return create_table(w, name, table->elements, consistency, &table->table) ||
-           first_push(w, table);
+    limits_t limits;
+    if (limits_init(&limits, tables->elements)) return bench_fail("out of memory");
+    limits_measure(&limits);
+    row->op = PS_DECLARE;
+    row->tables = tables->count;
+    row->bytes = tables->elements / tables->count * sizeof(float);
+    row->p50_us = row->p99_us = us;
+    row->ops_per_s = (double)tables->count * 1e6 / us;
+    row->limit_us = limits_copy_us(&limits) / (double)tables->count;
+    limits_free(&limits);
+    return 0;
+}
+
+static int create_tables(ps_worker_t *w, uint64_t bytes, const char *consistency,
+                         ps_tables_t *tables, ps_row_t *row)
+{
+    psrt_dense_params_t params = table_params(bytes / sizeof(float), consistency);
+    double us = 0;
+    tables->count = w->options->tables;
+    tables->elements = tables->count * params.shape[0];
+    tables->table = calloc(tables->count, sizeof(void *));
+    char(*names)[TABLE_NAME_MAX] = calloc(tables->count, sizeof *names);
+    int failed = !tables->table || !names ? bench_fail("out of memory") : 0;
+    for (uint64_t i = 0; i < tables->count && !failed; i++)
+        snprintf(names[i], sizeof names[i], "%s/%llu/%llu", consistency, (unsigned long long)bytes,
+                 (unsigned long long)i);
+    failed = failed || declare(w, tables->count, names, &params, tables->table, &us) ||
+             (w->rank == 0 && tables->count > 1 && declare_row(tables, us, row)) ||
+             first_push(w, tables);
+    free(names);
+    return failed ? -1 : 0;
 }
 
 /* A figure under the wrong name is worse than none. The paths are known once something was sent. */
@@ -51,26 +99,46 @@ static int check_transport(ps_worker_t *w, ps_transport_t wanted)
                       ps_transport_names[wanted]);
 }
 
-/* A size: push and pull share the async table, push_pull has the sync one. */
-static int run_size(ps_worker_t *w, uint64_t bytes, ps_transport_t transport)
+static int open_tables(ps_worker_t *w, uint64_t bytes, ps_transport_t transport,
+                       const char *consistency, ps_tables_t *tables)
 {
-    const ps_options_t *o = w->options;
-    ps_table_t async_table = { 0 }, sync_table = { 0 };
-    for (unsigned op = 0; op < PS_OPS; op++) {
-        if (!(o->ops & 1u << op)) continue;
-        ps_table_t *table = op == PS_PUSH_PULL ? &sync_table : &async_table;
-        if (!table->table &&
-            (create_bench_table(w, bytes, table == &sync_table ? "sync" : "async", table) ||
-             check_transport(w, transport)))
-            return -1;
-        for (unsigned buffers = 0; buffers < PS_BUFFERS; buffers++) {
-            ps_row_t row = { .transport = transport };
-            if (!(o->buffers & 1u << buffers)) continue;
-            if (ps_cell_run(w, table, (ps_op_t)op, (ps_buffers_t)buffers, &row)) return -1;
-            if (w->rank == 0) ps_row_print(&row);
-        }
+    ps_row_t row = { .transport = transport,
+                     .buffers = PS_BUFFERS_NONE,
+                     .workers = w->workers,
+                     .servers = w->servers };
+    if (tables->table) return 0;
+    if (create_tables(w, bytes, consistency, tables, &row) || check_transport(w, transport))
+        return -1;
+    if (w->rank == 0 && tables->count > 1) ps_row_print(&row);
+    return 0;
+}
+
+static int run_op(ps_worker_t *w, ps_tables_t *tables, ps_op_t op, ps_transport_t transport)
+{
+    for (unsigned buffers = 0; buffers < PS_BUFFERS; buffers++) {
+        ps_row_t row = { .transport = transport };
+        if (!(w->options->buffers & 1u << buffers)) continue;
+        if (ps_cell_run(w, tables, op, (ps_buffers_t)buffers, &row)) return -1;
+        if (w->rank == 0) ps_row_print(&row);
     }
     return 0;
+}
+
+/* A size: push and pull share the async tables, push_pull has the sync ones. */
+static int run_size(ps_worker_t *w, uint64_t bytes, ps_transport_t transport)
+{
+    ps_tables_t async_tables = { 0 }, sync_tables = { 0 };
+    int failed = 0;
+    for (unsigned op = 0; op < PS_OPS && !failed; op++) {
+        int sync = op == PS_PUSH_PULL;
+        ps_tables_t *tables = sync ? &sync_tables : &async_tables;
+        if (!(w->options->ops & 1u << op)) continue;
+        failed = open_tables(w, bytes, transport, sync ? "sync" : "async", tables) ||
+                 run_op(w, tables, (ps_op_t)op, transport);
+    }
+    free(async_tables.table);
+    free(sync_tables.table);
+    return failed ? -1 : 0;
 }
 
 static int join(ps_worker_t *w)
@@ -82,7 +150,11 @@ static int join(ps_worker_t *w)
     w->rank = attr.rank;
     w->workers = attr.workers;
     w->servers = attr.servers;
-    return create_table(w, "plan", 2, "async", &w->plan_table);
+    w->requests = calloc(w->options->tables, sizeof *w->requests);
+    if (!w->requests) return bench_fail("out of memory");
+    psrt_dense_params_t params = table_params(2, "async");
+    if (psrt_dense_create(w->ctx, "plan", &params, &w->plan_table) == PSRT_OK) return 0;
+    return bench_fail("table plan: %s", psrt_last_error());
 }
 
 int ps_worker_run(const ps_options_t *options)
@@ -92,9 +164,13 @@ int ps_worker_run(const ps_options_t *options)
     while (!(options->transports & 1u << transport))
         transport++;
     int failed = join(&w);
-    for (size_t i = 0; i < options->size_count && !failed; i++)
-        failed = run_size(&w, options->sizes[i], transport);
+    if (!failed && options->tables > 1)
+        failed = run_size(&w, options->table_bytes, transport);
+    else
+        for (size_t i = 0; i < options->size_count && !failed; i++)
+            failed = run_size(&w, options->sizes[i], transport);
     if (!failed) failed = ps_barrier(&w);
     psrt_context_destroy(w.ctx);
+    free(w.requests);
     return failed ? -1 : 0;
 }
