@@ -22,7 +22,8 @@ typedef enum psrti_frame_type {
     PSRTI_T_MOVED = 10,  /* header only: step = owner, term = its term                    */
     PSRTI_T_BYE = 11,    /* orderly end of a session                                      */
     PSRTI_T_CANCEL = 12, /* header only: the request with this seq is taken back          */
-    PSRTI_T_MAX = 12
+    PSRTI_T_BATCH = 13,  /* payload: headers of small data frames, each with its payload      */
+    PSRTI_T_MAX = 13
 } psrti_frame_type_t;
 
 /* How the payload of a PUSH or VALUE of an f32 table stands on the wire; `dtype` stays that of the
@@ -54,7 +55,7 @@ void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
 psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
                                  const char **why);
 /* Payload bytes that this header announces: length x size of dtype (with a codec: of its format) for
- * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL; 0 for others. ERR_PROTOCOL on overflow. */
+ * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH; 0 for others. ERR_PROTOCOL on overflow. */
 psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p);
 
 /* 32-byte extension, little endian. */

@@ -19,14 +19,14 @@ static psrti_wait_t *find_wait(const psrti_peer_t *peer, const psrti_slice_t *sl
 }
 
 /* A value that found no room yet is not worth sending. */
-static void forget_owed(psrti_peer_t *peer, const psrti_slice_t *slice, uint64_t tag)
+static void forget_owed(psrti_shard_t *s, psrti_peer_t *peer, const psrti_slice_t *slice,
+                        uint64_t tag)
 {
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &peer->owed)
     {
         psrti_owed_t *owed = PSRTI_LIST_ENTRY(n, psrti_owed_t, node);
         if (owed->slice != slice || owed->hdr.seq != tag) continue;
-        psrti_list_remove(&owed->node);
-        free(owed);
+        psrti_owed_free(s, owed);
     }
 }
 
@@ -91,7 +91,7 @@ psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
     }
     s->counts.canceled += wait != NULL;
     if (wait) psrti_wait_free(wait);
-    forget_owed(peer, slice, req->seq);
+    forget_owed(s, peer, slice, req->seq);
     psrti_reply_canceled(s, peer, req, &missing);
     return PSRT_RX_DONE;
 }

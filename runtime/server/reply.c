@@ -47,13 +47,17 @@ void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block)
     free(block);
 }
 
+void psrti_block_unpin(psrti_shard_t *s, psrti_block_t *block)
+{
+    if (--block->pins == 0 && block->slice->cur != block) psrti_block_drop(s, block);
+}
+
 static void tx_done(psrt_tx_t *tx, psrt_status_t status)
 {
     (void)status; /* a lost reply is asked for again by its worker */
     psrti_stx_t *stx = PSRTI_CONTAINER_OF(tx, psrti_stx_t, tx);
     psrti_shard_t *s = stx->shard;
-    psrti_block_t *b = stx->block;
-    if (--b->pins == 0 && b->slice->cur != b) psrti_block_drop(s, b);
+    psrti_block_unpin(s, stx->block);
     stx->next = s->free_tx;
     s->free_tx = stx;
 }
@@ -69,59 +73,90 @@ static psrti_stx_t *tx_new(psrti_shard_t *s, psrti_block_t *block)
     stx->tx.done = tx_done;
     stx->shard = s;
     stx->block = block;
-    block->pins++;
     return stx;
 }
 
 /* ---- sending ----------------------------------------------------------------------------------- */
 
-static psrt_status_t send_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
-                                psrt_hdr_t *hdr)
+psrti_block_t *psrti_reply_pin(psrti_shard_t *s, psrti_owed_t *owed)
 {
+    psrti_slice_t *slice = owed->slice;
+    psrt_hdr_t *hdr = &owed->hdr;
     psrti_block_t *b = slice->cur;
     if (hdr->flags & PSRTI_F_AVERAGE)
         b = psrti_average_block(s, slice, hdr->offset - slice->first, hdr->length);
-    psrti_stx_t *stx = b ? tx_new(s, b) : NULL;
-    if (!stx) {
-        if (b && b != slice->cur) psrti_block_drop(s, b);
-        return PSRT_ERR_AGAIN;
-    }
+    if (!b) return NULL;
+    b->pins++;
     hdr->step = slice->version;
     hdr->term = s->view->vshards[slice->vshard].term;
-    size_t bytes = slice->table->value_bytes;
-    const char *from = (const char *)b->data + (hdr->offset - slice->first) * bytes;
-    psrt_status_t st =
-        s->env.send(s->env.arg, peer->link, hdr, from, hdr->length * bytes, &stx->tx);
+    return b;
+}
+
+static psrt_status_t send_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_owed_t *owed)
+{
+    psrti_block_t *b = psrti_reply_pin(s, owed);
+    psrti_stx_t *stx = b ? tx_new(s, b) : NULL;
+    if (!stx) {
+        if (b) psrti_block_unpin(s, b);
+        return PSRT_ERR_AGAIN;
+    }
+    psrt_status_t st = s->env.send(s->env.arg, peer->link, &owed->hdr, psrti_reply_data(owed, b),
+                                   psrti_reply_bytes(owed), &stx->tx);
     if (st != PSRT_IN_PROGRESS) tx_done(&stx->tx, st);
     return st;
 }
 
-static psrt_status_t send_now(psrti_shard_t *s, psrti_peer_t *peer, psrt_hdr_t *hdr,
-                              psrti_slice_t *slice)
+static psrt_status_t send_now(psrti_shard_t *s, psrti_peer_t *peer, psrti_owed_t *owed)
 {
-    if (slice) return send_value(s, peer, slice, hdr);
-    return s->env.send(s->env.arg, peer->link, hdr, NULL, 0, NULL);
+    if (owed->slice) return send_value(s, peer, owed);
+    return s->env.send(s->env.arg, peer->link, &owed->hdr, NULL, 0, NULL);
 }
 
-/* Sends, or keeps the header until the link is writable. Order within a peer is kept. */
-static void reply(psrti_shard_t *s, psrti_peer_t *peer, psrt_hdr_t *hdr, psrti_slice_t *slice)
+static psrti_owed_t *owed_new(psrti_shard_t *s)
 {
-    if (psrti_list_empty(&peer->owed) && send_now(s, peer, hdr, slice) != PSRT_ERR_AGAIN) return;
-    psrti_owed_t *owed = malloc(sizeof *owed);
+    psrti_list_t *n = psrti_list_pop(&s->free_owed);
+    return n ? PSRTI_LIST_ENTRY(n, psrti_owed_t, node) : malloc(sizeof(psrti_owed_t));
+}
+
+void psrti_owed_free(psrti_shard_t *s, psrti_owed_t *owed)
+{
+    psrti_list_remove(&owed->node);
+    psrti_list_push(&s->free_owed, &owed->node);
+}
+
+/* Sends, or keeps the header until the link is writable or all are gathered. Order within a peer is
+ * kept. */
+static void reply(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr, psrti_slice_t *slice)
+{
+    psrti_owed_t now = { .hdr = *hdr, .slice = slice };
+    if (!s->gathering && psrti_list_empty(&peer->owed)) {
+        if (send_now(s, peer, &now) != PSRT_ERR_AGAIN) return;
+        peer->full = 1;
+    }
+    psrti_owed_t *owed = owed_new(s);
     if (!owed) return; /* the worker asks again */
     owed->hdr = *hdr;
     owed->slice = slice;
     psrti_list_push(&peer->owed, &owed->node);
 }
 
+void psrti_owed_send(psrti_shard_t *s, psrti_peer_t *peer)
+{
+    while (!peer->full && !psrti_list_empty(&peer->owed)) {
+        psrt_status_t st = psrti_owed_batch(s, peer);
+        if (st == PSRT_ERR_NOT_FOUND) {
+            psrti_owed_t *owed = PSRTI_LIST_ENTRY(peer->owed.next, psrti_owed_t, node);
+            st = send_now(s, peer, owed);
+            if (st != PSRT_ERR_AGAIN) psrti_owed_free(s, owed);
+        }
+        peer->full = st == PSRT_ERR_AGAIN;
+    }
+}
+
 void psrti_shard_link_writable(psrti_shard_t *s, psrti_peer_t *peer)
 {
-    while (!psrti_list_empty(&peer->owed)) {
-        psrti_owed_t *owed = PSRTI_LIST_ENTRY(peer->owed.next, psrti_owed_t, node);
-        if (send_now(s, peer, &owed->hdr, owed->slice) == PSRT_ERR_AGAIN) return;
-        psrti_list_remove(&owed->node);
-        free(owed);
-    }
+    peer->full = 0;
+    psrti_owed_send(s, peer);
 }
 
 static psrt_hdr_t ack_of(const psrt_hdr_t *req, psrt_status_t status)

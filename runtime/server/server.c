@@ -271,7 +271,10 @@ static void do_view(sthread_t *t, const job_t *j)
     const psrti_view_t *v = j->view;
     for (uint32_t i = 0; !t->shard && i < v->nowners; i++) {
         if (v->owners[i].server != t->server->p.rank || v->owners[i].thread != t->index) continue;
-        psrti_shard_env_t env = { t, shard_send, shard_map, shard_alloc, shard_free };
+        psrti_shard_env_t env = {
+            t,           shard_send, shard_map,
+            shard_alloc, shard_free, psrti_config_u64(t->server->p.config, PSRTI_CONF_MAX_MESSAGE)
+        };
         if (psrti_shard_create(i, t->server->kernels, &env, &t->shard) != PSRT_OK)
             psrti_error("server:%u: %s", t->server->p.rank, psrt_last_error());
     }

@@ -24,7 +24,9 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
         free(s);
         return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server shard");
     }
+    s->batches.limit = env->batch_bytes;
     psrti_list_init(&s->peers);
+    psrti_list_init(&s->free_owed);
     *shard_p = s;
     return PSRT_OK;
 }
@@ -80,6 +82,10 @@ void psrti_shard_destroy(psrti_shard_t *s)
         s->free_tx = stx->next;
         free(stx);
     }
+    psrti_list_t *n;
+    while ((n = psrti_list_pop(&s->free_owed)))
+        free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
+    psrti_batches_free(&s->batches);
     psrti_view_unref(s->view);
     free(s->scratch);
     free(s);
@@ -229,7 +235,9 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     if (view->number > known) s->preparing = 0;
     while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL)))
         t->hold_from = UINT64_MAX;
+    psrti_gather_begin(s);
     each_slice(s, review);
+    psrti_gather_end(s);
 }
 
 /* The highest step that a worker has begun, plus one; 0: none has. */
@@ -283,12 +291,10 @@ psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task, u
 
 void psrti_shard_link_lost(psrti_shard_t *s, psrti_peer_t *peer)
 {
-    (void)s;
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &peer->waits)
     psrti_wait_free(PSRTI_LIST_ENTRY(n, psrti_wait_t, peer_node));
-    psrti_list_t *n;
-    while ((n = psrti_list_pop(&peer->owed)))
-        free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
+    while (!psrti_list_empty(&peer->owed))
+        psrti_owed_free(s, PSRTI_LIST_ENTRY(peer->owed.next, psrti_owed_t, node));
     psrti_list_remove(&peer->node);
     free(peer);
 }
@@ -343,6 +349,7 @@ psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
 {
     const psrt_hdr_t *req = &msg->hdr;
     if (req->type == PSRTI_T_BYE) return PSRT_RX_DONE;
+    if (req->type == PSRTI_T_BATCH) return psrti_batch_msg(s, peer, msg);
     if (req->type != PSRTI_T_PUSH && req->type != PSRTI_T_PULL && req->type != PSRTI_T_INIT &&
         req->type != PSRTI_T_CLOCK && req->type != PSRTI_T_CANCEL)
         return PSRT_RX_BAD;

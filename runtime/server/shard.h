@@ -30,6 +30,7 @@ typedef struct psrti_shard_env {
     /* Values: memory that the links carry without a copy. Zeroed or not. NULL: none left. */
     void *(*alloc)(void *arg, uint64_t bytes);
     void (*free)(void *arg, void *ptr);
+    uint64_t batch_bytes; /* payload of a BATCH at most; 0: every answer goes alone */
 } psrti_shard_env_t;
 
 psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
@@ -80,6 +81,8 @@ typedef struct psrti_shard_counts {
     uint64_t canceled;   /* requests taken back before they were served  */
     uint64_t steps;      /* sync steps of slices closed                  */
     uint64_t blocks;     /* value blocks in use, all versions            */
+    uint64_t batches;    /* BATCH frames sent                            */
+    uint64_t batched;    /* answers in them                              */
 } psrti_shard_counts_t;
 void psrti_shard_counts(const psrti_shard_t *shard, psrti_shard_counts_t *out);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What shard.c, step.c, set.c and reply.c share. */
+/* What shard.c, step.c, set.c, reply.c, cancel.c and batch.c share. */
 #ifndef PSRTI_SHARD_INT_H
 #define PSRTI_SHARD_INT_H
 
 #include "base/list.h"
 #include "base/map.h"
 #include "kernels/optimizer.h"
+#include "runtime/core/batch.h"
 #include "runtime/server/shard.h"
 #include "runtime/server/window.h"
 #include "transport/frame.h"
@@ -84,7 +85,8 @@ typedef struct psrti_wait {
     uint8_t type, priority; /* of the request */
 } psrti_wait_t;
 
-/* A reply that found no room. Values are looked up when it goes out, so it pins nothing. */
+/* A reply that found no room, or is gathered with others. Values are looked up when it goes out, so it
+ * pins nothing. */
 typedef struct psrti_owed {
     psrti_list_t node;
     psrt_hdr_t hdr;
@@ -96,6 +98,7 @@ struct psrti_peer {
     void *link;
     uint32_t task, rank;
     uint64_t incarnation;
+    int full; /* its link said AGAIN and is not writable yet */
     psrti_list_t owed, waits;
 };
 
@@ -123,6 +126,9 @@ struct psrti_shard {
     psrti_map_t windows; /* task << 16 | vshard -> psrti_window_t                  */
     psrti_list_t peers;
     psrti_stx_t *free_tx;
+    psrti_list_t free_owed;
+    psrti_batches_t batches;
+    int gathering; /* replies are kept until psrti_gather_end */
     void *scratch; /* PSRTI_APPLY_BLOCK */
     psrti_shard_counts_t counts;
 };
@@ -146,8 +152,23 @@ void psrti_wait_free(psrti_wait_t *wait);
 /* Tells workers whose bit is set in `ended` that the slice has a new version, but not `except`. */
 void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t *ended,
                           const psrti_peer_t *except);
+/* Sends what is owed as far as the link takes it, small answers together. */
+void psrti_owed_send(psrti_shard_t *s, psrti_peer_t *peer);
+/* The block that a VALUE sends, pinned, with its version and term in the header; NULL: no memory. */
+psrti_block_t *psrti_reply_pin(psrti_shard_t *s, psrti_owed_t *owed);
+void psrti_owed_free(psrti_shard_t *s, psrti_owed_t *owed);
 psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice);
 void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block);
+void psrti_block_unpin(psrti_shard_t *s, psrti_block_t *block);
+
+/* batch.c */
+psrt_rx_t psrti_batch_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg);
+/* The first answers that are owed, if they are small and more than one, as one message; ERR_NOT_FOUND:
+ * they are not. */
+psrt_status_t psrti_owed_batch(psrti_shard_t *s, psrti_peer_t *peer);
+/* Between them answers to all peers are gathered. */
+void psrti_gather_begin(psrti_shard_t *s);
+void psrti_gather_end(psrti_shard_t *s);
 
 /* cancel.c: the worker takes a request for elements of this slice back. */
 psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
@@ -183,6 +204,16 @@ static inline int psrti_step_counts(const psrti_shard_t *s, const psrti_stable_t
                                     uint64_t step)
 {
     return s->view->workers[rank].alive && t->from_step[rank] <= step;
+}
+/* Payload of a VALUE. */
+static inline uint64_t psrti_reply_bytes(const psrti_owed_t *owed)
+{
+    return owed->slice ? owed->hdr.length * owed->slice->table->value_bytes : 0;
+}
+static inline const void *psrti_reply_data(const psrti_owed_t *owed, const psrti_block_t *block)
+{
+    uint64_t at = owed->hdr.offset - owed->slice->first;
+    return (const char *)block->data + at * owed->slice->table->value_bytes;
 }
 static inline size_t psrti_bit_words(uint32_t nworkers) { return (nworkers + 63) / 64; }
 static inline uint64_t *psrti_contributed(const psrti_shard_t *s, psrti_slice_t *slice,

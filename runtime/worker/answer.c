@@ -114,10 +114,26 @@ static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, ps
     return PSRT_RX_DONE;
 }
 
+/* A number of answers in one message, each as if it had come alone. */
+static psrt_rx_t on_batch(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
+{
+    const uint32_t answers = 1u << PSRTI_T_ACK | 1u << PSRTI_T_VALUE | 1u << PSRTI_T_MOVED;
+    psrt_msg_t one = *msg;
+    psrt_rx_t rx = PSRT_RX_DONE;
+    const void *data;
+    uint64_t pos = 0;
+    if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
+    if (psrti_batch_check(data, msg->len, answers) != PSRT_OK) return PSRT_RX_BAD;
+    while (rx == PSRT_RX_DONE && psrti_batch_next(data, msg->len, &pos, &one))
+        rx = psrti_client_msg(c, owner, &one);
+    return rx;
+}
+
 psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
 {
     const psrt_hdr_t *hdr = &msg->hdr;
     if (hdr->type == PSRTI_T_BYE) return PSRT_RX_DONE;
+    if (hdr->type == PSRTI_T_BATCH) return on_batch(c, owner, msg);
     if (hdr->type != PSRTI_T_ACK && hdr->type != PSRTI_T_VALUE && hdr->type != PSRTI_T_MOVED)
         return PSRT_RX_BAD;
     if (!c->view || hdr->vshard >= c->view->nvshards) return PSRT_RX_BAD;

@@ -23,6 +23,7 @@ psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t can
     c->next_recall = c->next_deadline = UINT64_MAX;
     c->k = kernels;
     c->env = *env;
+    c->batches.limit = env->batch_bytes;
     psrti_list_init(&c->sent);
     psrti_list_init(&c->delayed);
     psrti_list_init(&c->blocked);
@@ -63,7 +64,7 @@ static void table_free(psrti_ctable_t *t)
 static void heap_free(psrti_cowner_t *o)
 {
     for (size_t i = 0; i < o->count; i++)
-        if (psrti_list_empty(&o->heap[i]->node)) part_destroy(o->heap[i]);
+        if (psrti_list_empty(&o->heap[i].part->node)) part_destroy(o->heap[i].part);
     free(o->heap);
 }
 
@@ -88,6 +89,7 @@ void psrti_client_destroy(psrti_client_t *c)
         c->free_parts = p->next_free;
         free(p);
     }
+    psrti_batches_free(&c->batches);
     psrti_view_unref(c->view);
     free(c->owners);
     free(c->vshards);
@@ -116,7 +118,7 @@ static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void 
     if (!p) p = find_in(&c->recalled, test, arg);
     for (uint32_t i = 0; !p && i < c->view->nowners; i++)
         for (size_t j = 0; !p && j < c->owners[i].count; j++)
-            if (test(c->owners[i].heap[j], arg)) p = c->owners[i].heap[j];
+            if (test(c->owners[i].heap[j].part, arg)) p = c->owners[i].heap[j].part;
     size_t pos = 0;
     psrti_ctable_t *t;
     while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))

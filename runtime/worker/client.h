@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's state machine: operations split into parts (one message each), queues per slice, a heap
- * per owner, numbers, retries. Pure: no I/O, clock, thread or randomness; messages leave through the
+/* A worker's state machine: operations split into parts (one message each; small ones travel together),
+ * queues per slice, a heap per owner, numbers, retries. Pure: no I/O, clock, thread or randomness; messages leave through the
  * env table, ended operations through psrti_client_completed. worker.c drives it with real links,
  * tests/sim with simulated ones.
  *
@@ -61,6 +61,7 @@ typedef struct psrti_client_env {
     /* The owner does not answer: closes the link, so that nothing of its session is applied any more
      * once there is another one, calls psrti_client_link_lost before it returns, and dials anew. */
     void (*fence)(void *arg, uint32_t owner);
+    uint64_t batch_bytes; /* payload of a BATCH at most; 0: every message goes alone */
 } psrti_client_env_t;
 
 /* Unanswered requests are repeated after retry_ns; a CANCEL that is not answered within cancel_ns fences
@@ -114,6 +115,7 @@ typedef struct psrti_client_counts {
     uint64_t
         canceled; /* parts that were cut short: before they were sent, by CANCEL, or by a fence */
     uint64_t fences;
+    uint64_t batches, batched; /* BATCH frames sent, messages in them */
 } psrti_client_counts_t;
 void psrti_client_counts(const psrti_client_t *client, psrti_client_counts_t *out);
 

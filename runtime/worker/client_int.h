@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What client.c, part.c and answer.c share. */
+/* What client.c, part.c, queue.c, batch.c and answer.c share. */
 #ifndef PSRTI_CLIENT_INT_H
 #define PSRTI_CLIENT_INT_H
 
 #include "base/map.h"
+#include "runtime/core/batch.h"
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
 
@@ -90,10 +91,16 @@ typedef struct psrti_cvshard {
     psrti_part_t **ring;      /* by seq % 256; NULL until used     */
 } psrti_cvshard_t;
 
+/* A part that may be sent; the smallest key goes first. */
+typedef struct psrti_queued {
+    uint64_t key;
+    psrti_part_t *part;
+} psrti_queued_t;
+
 typedef struct psrti_cowner {
-    int up, full;     /* link; it said AGAIN */
-    uint32_t session; /* links that were up so far */
-    psrti_part_t **heap;
+    int up, full;         /* link; it said AGAIN */
+    uint32_t session;     /* links that were up so far */
+    psrti_queued_t *heap; /* queue.c */
     size_t count, capacity;
 } psrti_cowner_t;
 
@@ -112,6 +119,7 @@ struct psrti_client {
     psrti_list_t timed; /* ops with a deadline */
     uint64_t next_recall, next_deadline; /* no timer of those two lists is due earlier */
     psrti_part_t *free_parts;
+    psrti_batches_t batches;
     uint64_t outstanding, next_scan;
     psrt_status_t status; /* not OK: everything failed */
     char *text;
@@ -133,6 +141,14 @@ void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
 /* Takes a READY part out of the heap of its owner. */
 void psrti_part_unready(psrti_client_t *c, psrti_part_t *part);
 void psrti_part_header(psrti_client_t *c, const psrti_part_t *part, psrt_hdr_t *hdr);
+/* Number, header and payload. ERR_AGAIN: its vshard has no number left. */
+psrt_status_t psrti_part_prepare(psrti_client_t *c, psrti_part_t *part, psrt_hdr_t *hdr,
+                                 const void **data_p);
+uint64_t psrti_part_bytes(const psrti_part_t *part); /* of the payload */
+/* Until its vshard has a number again. It is in no queue of an owner. */
+void psrti_part_block(psrti_client_t *c, psrti_part_t *part);
+/* It leaves its slice's queue; the next one may follow. */
+void psrti_part_sent(psrti_client_t *c, psrti_part_t *part);
 void psrti_owner_send(psrti_client_t *c, uint32_t owner);
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text);
 void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
@@ -149,6 +165,17 @@ void psrti_cancel_answered(psrti_client_t *c, psrti_part_t *part, const psrt_hdr
 void psrti_cancel_lost(psrti_client_t *c, uint32_t owner);
 /* Deadlines, CANCELs that are due, fences; lowers *next to the next timer. */
 void psrti_cancel_progress(psrti_client_t *c, uint64_t *next);
+
+/* queue.c: what may be sent to an owner, the first one at the head */
+psrt_status_t psrti_queue_push(psrti_cowner_t *o, psrti_part_t *part);
+psrti_part_t *psrti_queue_head(const psrti_cowner_t *o); /* NULL: empty */
+void psrti_queue_pop(psrti_cowner_t *o);
+void psrti_queue_remove(psrti_cowner_t *o, const psrti_part_t *part);
+
+/* batch.c: if the first parts in the owner's queue are small, and more than one, they go out as one
+ * message. 0: they are not, or there is no memory. */
+int psrti_batch_send(psrti_client_t *c, uint32_t owner);
+
 static inline const struct psrti_kernels_of_half *psrti_half_of(const psrti_client_t *c,
                                                                 psrti_codec_t codec)
 {

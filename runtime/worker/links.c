@@ -156,8 +156,8 @@ static void env_fence(void *arg, uint32_t owner)
     if (w->view->owners[owner].alive) redial_later(w, &w->links[owner], text);
 }
 
-const psrti_client_env_t psrti_links_env = { NULL,       env_send, env_map,
-                                             env_verify, env_used, env_fence };
+const psrti_client_env_t psrti_links_env = { NULL,     env_send,  env_map, env_verify,
+                                             env_used, env_fence, 0 };
 
 psrt_status_t psrti_links_open(psrti_worker_t *w)
 {

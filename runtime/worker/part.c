@@ -7,72 +7,9 @@
 #include "base/log.h"
 #include "runtime/worker/client_int.h"
 
-/* ---- heap of an owner -------------------------------------------------------------------------- */
-
-/* Repeats first, so that nothing of the same slice passes them; then by priority, then by age. */
-static int goes_before(const psrti_part_t *a, const psrti_part_t *b)
-{
-    if (a->resend != b->resend) return a->resend > b->resend;
-    if (a->priority != b->priority && !a->resend) return a->priority > b->priority;
-    return a->order < b->order;
-}
-
-static void sift_up(psrti_part_t **h, size_t i)
-{
-    psrti_part_t *p = h[i];
-    for (; i && goes_before(p, h[(i - 1) / 2]); i = (i - 1) / 2)
-        h[i] = h[(i - 1) / 2];
-    h[i] = p;
-}
-
-static void sift_down(psrti_part_t **h, size_t n, size_t i)
-{
-    psrti_part_t *p = h[i];
-    for (;;) {
-        size_t kid = 2 * i + 1;
-        if (kid >= n) break;
-        if (kid + 1 < n && goes_before(h[kid + 1], h[kid])) kid++;
-        if (!goes_before(h[kid], p)) break;
-        h[i] = h[kid];
-        i = kid;
-    }
-    h[i] = p;
-}
-
-static psrt_status_t heap_push(psrti_cowner_t *o, psrti_part_t *part)
-{
-    if (o->count == o->capacity) {
-        size_t cap = o->capacity ? 2 * o->capacity : 64;
-        psrti_part_t **h = realloc(o->heap, cap * sizeof(void *));
-        if (!h) return PSRT_ERR_NO_MEMORY;
-        o->heap = h;
-        o->capacity = cap;
-    }
-    o->heap[o->count] = part;
-    sift_up(o->heap, o->count++);
-    return PSRT_OK;
-}
-
-static void heap_remove_at(psrti_cowner_t *o, size_t i)
-{
-    o->heap[i] = o->heap[--o->count];
-    if (i == o->count) return;
-    sift_down(o->heap, o->count, i);
-    sift_up(o->heap, i);
-}
-
-static void heap_remove(psrti_cowner_t *o, const psrti_part_t *part)
-{
-    for (size_t i = 0; i < o->count; i++)
-        if (o->heap[i] == part) {
-            heap_remove_at(o, i);
-            return;
-        }
-}
-
 void psrti_part_unready(psrti_client_t *c, psrti_part_t *p)
 {
-    if (p->state == PSRTI_PART_READY) heap_remove(&c->owners[p->owner], p);
+    if (p->state == PSRTI_PART_READY) psrti_queue_remove(&c->owners[p->owner], p);
 }
 
 /* ---- making and freeing ------------------------------------------------------------------------ */
@@ -160,7 +97,8 @@ void psrti_part_ready(psrti_client_t *c, psrti_part_t *p)
     psrti_list_remove(&p->wait_node);
     p->state = PSRTI_PART_READY;
     p->owner = c->view->vshards[p->vshard].owner;
-    if (heap_push(&c->owners[p->owner], p) != PSRT_OK) psrti_part_end(c, p, PSRT_ERR_NO_MEMORY);
+    if (psrti_queue_push(&c->owners[p->owner], p) != PSRT_OK)
+        psrti_part_end(c, p, PSRT_ERR_NO_MEMORY);
 }
 
 static int gate_is_open(const psrti_client_t *c, const psrti_part_t *p)
@@ -213,15 +151,14 @@ void psrti_part_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hdr
     if (psrti_part_mutates(p)) hdr->seq_floor = (uint16_t)(p->seq - c->vshards[p->vshard].floor);
 }
 
-static void note_used(psrti_client_t *c, psrti_part_t *p)
+static void note_used(psrti_client_t *c, const psrti_part_t *p)
 {
     if (p->table->used || p->type != PSRTI_T_PUSH) return;
     p->table->used = 1;
     c->env.used(c->env.arg, p->table->id);
 }
 
-/* The part leaves its slice's queue; the next one may follow. */
-static void sent(psrti_client_t *c, psrti_part_t *p)
+void psrti_part_sent(psrti_client_t *c, psrti_part_t *p)
 {
     int was_head = !p->tries && p->type != PSRTI_T_CLOCK;
     uint64_t wait = c->retry_ns << PSRTI_MIN(p->tries + (p->captured ? 4u : 0u), 4u);
@@ -235,7 +172,7 @@ static void sent(psrti_client_t *c, psrti_part_t *p)
     if (was_head) psrti_slice_kick(c, p->table, p->slice);
 }
 
-static uint64_t payload_bytes(const psrti_part_t *p)
+uint64_t psrti_part_bytes(const psrti_part_t *p)
 {
     const psrti_table_spec_t *spec = &p->table->spec;
     if (!psrti_part_mutates(p)) return 0;
@@ -251,7 +188,7 @@ static psrt_status_t payload_of(psrti_client_t *c, psrti_part_t *p, const void *
     *data_p = p->grad;
     if (p->type != PSRTI_T_PUSH || codec == PSRTI_CODEC_NONE) return PSRT_OK;
     if (!p->encoded) {
-        p->encoded = malloc(payload_bytes(p));
+        p->encoded = malloc(psrti_part_bytes(p));
         if (!p->encoded) return PSRT_ERR_NO_MEMORY;
         psrti_half_of(c, codec)->from_f32(p->encoded, p->grad, p->count);
     }
@@ -259,40 +196,55 @@ static psrt_status_t payload_of(psrti_client_t *c, psrti_part_t *p, const void *
     return PSRT_OK;
 }
 
-static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
+psrt_status_t psrti_part_prepare(psrti_client_t *c, psrti_part_t *p, psrt_hdr_t *hdr,
+                                 const void **data_p)
 {
     psrt_status_t rc = number_take(c, p);
-    const void *data;
-    uint64_t len = payload_bytes(p);
-    if (!rc) rc = payload_of(c, p, &data);
+    if (!rc) rc = payload_of(c, p, data_p);
     if (rc) return rc;
+    note_used(c, p);
+    psrti_part_header(c, p, hdr);
+    return PSRT_OK;
+}
+
+static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
+{
     psrt_hdr_t hdr;
-    psrti_part_header(c, p, &hdr);
+    const void *data;
+    uint64_t len = psrti_part_bytes(p);
+    psrt_status_t rc = psrti_part_prepare(c, p, &hdr, &data);
+    if (rc) return rc;
     p->in_flight = len != 0;
     rc = c->env.send(c->env.arg, p->owner, &hdr, len ? data : NULL, len, len ? &p->tx : NULL);
     if (rc != PSRT_IN_PROGRESS) p->in_flight = 0;
     return rc;
 }
 
+void psrti_part_block(psrti_client_t *c, psrti_part_t *p)
+{
+    p->state = PSRTI_PART_BLOCKED;
+    psrti_list_push(&c->blocked, &p->wait_node);
+}
+
 void psrti_owner_send(psrti_client_t *c, uint32_t owner)
 {
     psrti_cowner_t *o = &c->owners[owner];
     while (o->up && !o->full && o->count) {
-        psrti_part_t *p = o->heap[0];
-        note_used(c, p);
+        if (psrti_batch_send(c, owner)) continue;
+        psrti_part_t *p = psrti_queue_head(o);
+        if (!p) break;
         psrt_status_t rc = send_part(c, p);
         if (rc == PSRT_ERR_AGAIN && p->seq) {
             o->full = 1;
             return;
         }
-        heap_remove(o, p);
+        psrti_queue_pop(o);
         if (rc == PSRT_ERR_AGAIN) {
-            p->state = PSRTI_PART_BLOCKED; /* out of numbers */
-            psrti_list_push(&c->blocked, &p->wait_node);
+            psrti_part_block(c, p);
         } else if (rc == PSRT_ERR_NO_MEMORY) {
             psrti_part_end(c, p, rc);
         } else {
-            sent(c, p); /* a link that failed reports LOST, and the part is sent again */
+            psrti_part_sent(c, p); /* a link that failed reports LOST, and the part is sent again */
         }
     }
 }
@@ -332,7 +284,7 @@ static void withdraw(psrti_client_t *c, psrti_part_t *p)
 
 static void count_bytes(psrti_client_t *c, const psrti_part_t *p)
 {
-    c->counts.pushed_bytes += payload_bytes(p);
+    c->counts.pushed_bytes += psrti_part_bytes(p);
     if (p->value) c->counts.pulled_bytes += p->count * psrt_dtype_size(p->table->wire_value);
 }
 

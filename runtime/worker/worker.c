@@ -187,6 +187,7 @@ psrt_status_t psrti_worker_start(const psrti_worker_start_t *params, psrti_worke
     init_sync(w);
     psrti_client_env_t env = psrti_links_env;
     env.arg = w;
+    env.batch_bytes = psrti_config_u64(params->config, PSRTI_CONF_MAX_MESSAGE);
     psrt_status_t rc =
         psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU), &w->kernels);
     if (!rc)

@@ -10,7 +10,7 @@ import unittest
 BENCH = os.environ["PSRT_TEST_BENCH"]
 DEADLINE = 300  # seconds; only shows that nothing hangs
 KEYS = ["op", "bytes", "transport", "buffers", "workers", "servers", "gbps", "limit_gbps", "ratio",
-        "p50_us", "p99_us", "ops_per_s", "limit_us"]
+        "p50_us", "p99_us", "ops_per_s", "limit_us", "tables"]
 OPS = ["push", "pull", "push_pull"]
 SIZES = [4, 65536, 2 << 20]  # the last is of two slices
 
@@ -50,7 +50,8 @@ class Ps(unittest.TestCase):
         self.assertEqual(cells, [(transport, size, op, buffers)
                                  for transport in ("shm", "zmq", "inproc") for size in SIZES
                                  for op in OPS for buffers in ("psrt", "user")])
-        self.assertEqual({(row["workers"], row["servers"]) for row in rows}, {(1, 1)})
+        self.assertEqual({(row["workers"], row["servers"], row["tables"]) for row in rows},
+                         {(1, 1, 1)})
 
     def test_workers_and_servers(self):
         rows = self.rows("--sizes", "4,2MiB", "--workers", "3", "--servers", "2", "--transports",
@@ -60,8 +61,21 @@ class Ps(unittest.TestCase):
             self.check(row)
             self.assertEqual((row["workers"], row["servers"]), (3, 2))
 
+    def test_many_tables(self):
+        rows = self.rows("--tables", "300", "--table-bytes", "256", "--workers", "2", "--servers",
+                         "2", "--transports", "shm,zmq", "--buffers", "user")
+        for row in rows:
+            self.check(row)
+            self.assertEqual((row["tables"], row["bytes"], row["workers"], row["servers"]),
+                             (300, 256, 2, 2))
+        self.assertEqual([(row["op"], row["buffers"]) for row in rows],
+                         2 * [("declare", "none"), ("push", "user"), ("pull", "user"),
+                              ("declare", "none"), ("push_pull", "user")])
+
     def test_usage(self):
         for args, word in ((["ps", "--opps", "push"], "--ops"), (["p"], "ps"), ([], "subcommand"),
+                           (["ps", "--tables", "0"], "--tables"),
+                           (["ps", "--tables", "2", "--table-bytes", "3"], "--table-bytes"),
                            (["ps", "--ops", "foo"], "push, pull, push_pull")):
             code, out, err = run(*args)
             self.assertEqual((code, out), (2, ""), args)

@@ -20,6 +20,7 @@
 #include "sim.h"
 
 #define SLICE PSRTI_SLICE_ELEMS
+#define MAX_BATCHED 8 /* pushes to a slice in one batch */
 #define MAX_OPTIONAL 12
 
 /* ---- tables ------------------------------------------------------------------------------------ */
@@ -360,23 +361,28 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     return found;
 }
 
-/* One push more, the only one that makes these values. */
-static int explain_push(sim_table_t *t, sim_slice_t *s, const double *seen)
+/* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch. */
+static int explain_pushes(sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last,
+                          const double *state, const double *seen)
 {
     double params[2];
-    sim_params(t, s, s->version, params);
+    sim_params(t, s, v, params);
     for (sim_unit_t *u = s->units; u; u = u->next) {
         if (u->applied) continue;
-        double *next = versions_at(s, s->version + 1), state[SLICE];
-        memcpy(next, versions_at(s, s->version), sizeof state);
-        memcpy(state, s->state, sizeof state);
+        double *next = versions_at(s, v + 1), next_state[SLICE];
+        memcpy(next, versions_at(s, v), sizeof next_state);
+        memcpy(next_state, state, sizeof next_state);
         for (uint64_t e = 0; e < u->count; e++)
-            optimize(t, params, &next[u->first + e], &state[u->first + e], u->grad[e]);
-        if (memcmp(next, seen, s->len * sizeof *seen) != 0) continue;
-        memcpy(s->state, state, sizeof state);
+            optimize(t, params, &next[u->first + e], &next_state[u->first + e], u->grad[e]);
         u->applied = 1;
-        u->version = s->version + 1;
-        return 1;
+        u->version = v + 1;
+        if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
+                          : explain_pushes(t, s, v + 1, last, next_state, seen)) {
+            if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
+            return 1;
+        }
+        u->applied = 0;
+        u->version = 0;
     }
     return 0;
 }
@@ -410,21 +416,36 @@ static void blame(sim_t *sim, const sim_table_t *t, uint64_t k, const double *se
                              : "");
 }
 
-/* The first values of a rank0 slice are those of one life of worker 0. */
-static void look_for_init(sim_t *sim, const sim_table_t *t, uint64_t k, const double *seen)
+/* Do contributions lead from the version that is known to `seen` at `version`? */
+static int is_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t version,
+                        const double *seen)
 {
-    sim_slice_t *s = (sim_slice_t *)&t->slice[k];
+    if (version == s->version) return memcmp(seen, s->values[version], s->len * sizeof *seen) == 0;
+    if (version < s->version) return 0;
+    if (t->spec.consistency == PSRTI_SYNC)
+        return explain(sim, t, s, s->version, version, s->state, seen);
+    return version <= s->version + MAX_BATCHED &&
+           explain_pushes(t, s, s->version, version, s->state, seen);
+}
+
+/* The first values of a rank0 slice are those of one life of worker 0; pushes of the same batch may
+ * have changed them already. */
+static void look_for_init(sim_t *sim, sim_table_t *t, uint64_t k, const double *seen,
+                          uint64_t version)
+{
+    sim_slice_t *s = &t->slice[k];
     double zeros[SLICE] = { 0 };
-    if (memcmp(seen, zeros, s->len * sizeof *seen) == 0) return;
+    if (!version && memcmp(seen, zeros, s->len * sizeof *seen) == 0) return;
     double *first = versions_at(s, 0);
     for (uint32_t life = 1; life <= sim->node[sim_worker_node(sim, 0)].life; life++) {
         for (uint64_t e = 0; e < s->len; e++)
             first[e] = init_value(life, k * SLICE + e);
-        if (memcmp(seen, first, s->len * sizeof *seen) != 0) continue;
+        if (!is_explained(sim, t, s, version, seen)) continue;
         s->ready = 1;
+        s->version = version;
         return;
     }
-    blame(sim, t, k, seen, 0);
+    blame(sim, t, k, seen, version);
 }
 
 static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t *shard)
@@ -439,23 +460,13 @@ static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t 
     }
     for (uint64_t e = 0; e < s->len; e++)
         seen[e] = get(t, values, e);
-    if (!s->ready) look_for_init(sim, t, k, seen);
     if (!s->ready) {
-        if (version) blame(sim, t, k, seen, version);
+        look_for_init(sim, t, k, seen, version);
         return;
     }
-    int fine = 1;
-    if (version == s->version)
-        fine = memcmp(seen, s->values[version], s->len * sizeof *seen) == 0;
-    else if (version < s->version)
-        fine = 0;
-    else if (t->spec.consistency == PSRTI_SYNC)
-        fine = explain(sim, t, s, s->version, version, s->state, seen);
-    else
-        fine = version == s->version + 1 && explain_push(t, s, seen);
-    if (!fine)
+    if (!is_explained(sim, t, s, version, seen)) {
         blame(sim, t, k, seen, version);
-    else if (version > s->version) {
+    } else if (version > s->version) {
         sim_trace(sim, "  %s slice %llu: version %llu", t->spec.name, (unsigned long long)k,
                   (unsigned long long)version);
         s->version = version;
@@ -614,7 +625,8 @@ static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int livin
                  (unsigned long long)k, (unsigned long long)s->version,
                  (unsigned long long)sim->steps);
     for (const sim_unit_t *u = s->units; u; u = u->next)
-        if (u->ok && !u->late && !u->maybe && !u->applied && (!sync || u->step < s->version))
+        if (u->ok && !u->late && !u->maybe && !u->unsure && !u->applied &&
+            (!sync || u->step < s->version))
             sim_fail(sim, "%s slice %llu: step %llu of worker:%d was accepted and is not in",
                      t->spec.name, (unsigned long long)k, (unsigned long long)u->step, u->rank);
 }

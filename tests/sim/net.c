@@ -7,6 +7,8 @@
 
 #include "sim.h"
 
+#define TYPE_AT 3 /* in a frame */
+
 typedef struct msg {
     struct msg *next; /* all of the simulation */
     struct msg *next_of_link;
@@ -303,6 +305,7 @@ static void launch(msg_t *m)
     }
     if (m->len && faulty(sim, sim->faults.cut)) {
         sim->counts.cuts++;
+        sim->counts.batches_cut += m->frame[TYPE_AT] == PSRTI_T_BATCH;
         sim_trace(sim, "  cut in mid-message");
         m->gone = 1;
         sever(l);
@@ -343,7 +346,7 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
               "flags %x status %d",
               l->worker, from_server ? "<-" : "->", l->server,
               (const char *[]){ "?", "HELLO", "WELCOME", "CTRL", "PUSH", "PULL", "INIT", "CLOCK",
-                                "ACK", "VALUE", "MOVED", "BYE", "CANCEL" }[hdr->type],
+                                "ACK", "VALUE", "MOVED", "BYE", "CANCEL", "BATCH" }[hdr->type],
               hdr->table, (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
               (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
               (unsigned long long)hdr->length, hdr->flags, -(int)hdr->status);
@@ -360,7 +363,8 @@ psrt_status_t sim_map(sim_t *sim, psrt_msg_t *msg, const void **data_p)
     struct sim_net *net = sim->net;
     if (net->withdraw_map) return PSRT_ERR_STALE;
     *data_p = msg->data;
-    if (!net->withdraw_verify || !msg->len) return PSRT_OK;
+    /* A transport hands up a batch in memory that its sender cannot change. */
+    if (!net->withdraw_verify || !msg->len || msg->hdr.type == PSRTI_T_BATCH) return PSRT_OK;
     net->scrambled = realloc(net->scrambled, msg->len);
     memset(net->scrambled, 0x5a, msg->len);
     memcpy(net->scrambled, msg->data, msg->len / 2);
@@ -398,7 +402,7 @@ static void count_arrival(msg_t *m)
     struct direction *d = &m->link->dir[m->from_server];
     sim_counts_t *counts = &m->link->sim->counts;
     if (m->deliveries++)
-        counts->duplicates++;
+        counts->duplicates++, counts->batches_twice += m->frame[TYPE_AT] == PSRTI_T_BATCH;
     else if (m->number < d->highest)
         counts->reorderings++;
     d->highest = PSRTI_MAX(d->highest, m->number);
@@ -418,7 +422,7 @@ static void arrive(sim_t *sim, void *obj, uint64_t again)
     uint64_t bytes;
     if (psrti_frame_decode(m->frame, &msg.hdr, NULL) != PSRT_OK ||
         psrti_frame_payload(&msg.hdr, &bytes) != PSRT_OK || bytes != m->len) {
-        sim_fail(sim, "a frame of type %u is malformed", m->frame[3]);
+        sim_fail(sim, "a frame of type %u is malformed", m->frame[TYPE_AT]);
         return;
     }
     if (sum_of(data, m->len) != m->sum)

@@ -18,6 +18,7 @@ static void draw(sim_t *sim)
     f->latency = 20 * US + sim_random(sim, 300 * US);
     f->pend = (unsigned)sim_random(sim, 101);
     f->window = sim_chance(sim, 50) ? 64 : 1 + (unsigned)sim_random(sim, 6);
+    f->batch = (const uint64_t[]){ 0, 200, 700, PSRTI_BATCH_BYTES }[sim_random(sim, 4)];
     f->until = 200 * MS + sim_random(sim, 600 * MS);
     if (sim_chance(sim, 15)) return; /* a calm day */
     unsigned *rate[] = { &f->drop, &f->duplicate, &f->reorder, &f->cut, &f->withdraw, &f->again };

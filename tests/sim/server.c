@@ -67,6 +67,8 @@ void sim_server_kill(sim_t *sim, int index)
         sim->counts.taken_back += c.canceled;
         sim->counts.sync_steps += c.steps;
         sim->counts.applied += c.applied;
+        sim->counts.answer_batches += c.batches;
+        sim->counts.batched_answers += c.batched;
         check_blocks(s, &c);
         psrti_shard_destroy(s->shard);
         s->shard = NULL;
@@ -84,7 +86,7 @@ void sim_server_view(sim_server_t *s, psrti_view_t *view, int joiner, size_t cou
 {
     if (!s->shard) {
         const psrti_kernels_t *kernels;
-        psrti_shard_env_t env = { s, env_send, env_map, env_alloc, env_free };
+        psrti_shard_env_t env = { s, env_send, env_map, env_alloc, env_free, s->sim->faults.batch };
         psrti_kernels_select(NULL, &kernels);
         psrti_shard_create((uint32_t)s->index, kernels, &env, &s->shard);
     }

@@ -20,6 +20,7 @@
 
 #include "base/util.h"
 #include "runtime/cluster/member_core.h"
+#include "runtime/core/batch.h"
 #include "runtime/server/shard.h"
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
@@ -63,6 +64,12 @@ typedef struct sim_unit sim_unit_t;
     X(window_duplicates)                                                                           \
     X(retries)                                                                                     \
     X(parked)                                                                                      \
+    X(request_batches)                                                                             \
+    X(batched_requests)                                                                            \
+    X(answer_batches)                                                                              \
+    X(batched_answers)                                                                             \
+    X(batches_cut)                                                                                 \
+    X(batches_twice)                                                                               \
     X(shard_lost)                                                                                  \
     X(canceled)                                                                                    \
     X(deadlines)                                                                                   \
@@ -89,6 +96,7 @@ typedef struct sim_faults {
     unsigned drop, duplicate, reorder, cut, withdraw, again, pend;
     unsigned window; /* messages in flight in one direction */
     uint64_t latency;
+    uint64_t batch; /* bytes of a batch at most, 0: none are made */
     uint64_t until; /* no fault begins later */
 } sim_faults_t;
 

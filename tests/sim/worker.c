@@ -411,7 +411,8 @@ void sim_worker_start(sim_t *sim, int rank)
     n->fenced = 0;
     n->stopped_until = n->incarnation = 0;
     const psrti_kernels_t *kernels;
-    psrti_client_env_t env = { w, env_send, env_map, env_verify, env_used, env_fence };
+    psrti_client_env_t env = { w,        env_send,  env_map,          env_verify,
+                               env_used, env_fence, sim->faults.batch };
     psrti_kernels_select(NULL, &kernels);
     psrti_client_create((uint32_t)rank, 20 * MS, 30 * MS, kernels, &env, &w->client);
     sim_schedule(sim, sim->now + sim_random(sim, 10 * MS), node, think, w, 0);
@@ -427,6 +428,8 @@ void sim_worker_kill(sim_t *sim, int rank)
     psrti_client_counts(w->client, &c);
     sim->counts.retries += c.retries;
     sim->counts.fences += c.fences;
+    sim->counts.request_batches += c.batches;
+    sim->counts.batched_requests += c.batched;
     psrti_client_destroy(w->client);
     w->client = NULL;
     psrti_view_unref(w->view);

@@ -44,12 +44,14 @@ static void env_free(void *arg, void *ptr)
     free(ptr);
 }
 
-fx_t *fx_open(uint32_t workers)
+fx_t *fx_open(uint32_t workers) { return fx_open_batching(workers, 0); }
+
+fx_t *fx_open_batching(uint32_t workers, uint64_t batch_bytes)
 {
     fx_t *fx = calloc(1, sizeof *fx);
     const psrti_kernels_t *kernels;
     cr_assert_eq(psrti_kernels_select("scalar", &kernels), PSRT_OK);
-    psrti_shard_env_t env = { fx, env_send, env_map, env_alloc, env_free };
+    psrti_shard_env_t env = { fx, env_send, env_map, env_alloc, env_free, batch_bytes };
     cr_assert_eq(psrti_shard_create(0, kernels, &env, &fx->shard), PSRT_OK);
     fx->view = psrti_view_new(workers, 1, VSHARDS);
     fx->view->number = 1;

@@ -34,6 +34,7 @@ typedef struct fx {
 
 /* One owner with 8 virtual shards, all workers alive with incarnation rank + 1 and linked. */
 fx_t *fx_open(uint32_t workers);
+fx_t *fx_open_batching(uint32_t workers, uint64_t batch_bytes);
 void fx_close(fx_t *fx);
 /* Declares "t<id>", f32, `elements`, whose other properties are the texts (NULL: default). */
 void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *optimizer,

@@ -51,12 +51,16 @@ static void env_fence(void *arg, uint32_t owner)
     psrti_client_link_lost(fx->client, owner);
 }
 
-fx_t *fx_open(void)
+fx_t *fx_open(void) { return fx_open_batching(0); }
+
+fx_t *fx_open_batching(uint64_t batch_bytes)
 {
     fx_t *fx = calloc(1, sizeof *fx);
     const psrti_kernels_t *kernels;
     cr_assert_eq(psrti_kernels_select("scalar", &kernels), PSRT_OK);
-    psrti_client_env_t env = { fx, env_send, env_map, env_verify, env_used, env_fence };
+    psrti_client_env_t env = {
+        fx, env_send, env_map, env_verify, env_used, env_fence, batch_bytes
+    };
     cr_assert_eq(psrti_client_create(0, FX_RETRY, FX_CANCEL, kernels, &env, &fx->client), PSRT_OK);
     fx->view = psrti_view_new(2, FX_OWNERS, VSHARDS);
     fx->view->number = 1;

@@ -36,6 +36,7 @@ typedef struct fx {
 
 /* Two owners with 8 virtual shards in turn, both linked. */
 fx_t *fx_open(void);
+fx_t *fx_open_batching(uint64_t batch_bytes);
 void fx_close(fx_t *fx);
 /* Declares table `id` named by a text whose slice 0 lives at owner 0. */
 void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *consistency, uint64_t first);
