@@ -138,12 +138,37 @@ static psrt_status_t towards(const char *coordinator, char *out, size_t size)
     return rc;
 }
 
+static int is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+/* Hosts files often give the own name a loopback address. That one is fine for a job on one host; other
+ * hosts would reach themselves by it. An address or interface that was asked for is taken as it is. */
+static psrt_status_t refuse_loopback_name(const char *what, const char *wanted, const char *got,
+                                          const char *coordinator)
+{
+    char own[HOST_MAX];
+    if (!is_loopback(got) || is_loopback(wanted) || strcmp(wanted, "::1") == 0) return PSRT_OK;
+    if (strcmp(wanted, "lo") == 0 || strcmp(wanted, "localhost") == 0) return PSRT_OK;
+    if (towards(coordinator, own, sizeof own) || is_loopback(own)) return PSRT_OK;
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "%s \"%s\" is the loopback address %s, by which other hosts reach themselves; "
+        "the way to the coordinator %s starts at %s: name that address or an interface",
+        what, wanted, got, coordinator, own);
+}
+
 psrt_status_t psrti_bind_address(const char *what, const char *wanted, const char *coordinator,
                                  char *out, size_t size)
 {
-    if (wanted && *wanted) return resolve(what, wanted, out, size);
-    if (coordinator && strncmp(coordinator, "tcp://", 6) == 0)
-        return towards(coordinator + 6, out, size);
+    int remote = coordinator && strncmp(coordinator, "tcp://", 6) == 0;
+    if (wanted && *wanted) {
+        psrt_status_t rc = resolve(what, wanted, out, size);
+        if (rc || !remote) return rc;
+        return refuse_loopback_name(what, wanted, out, coordinator + 6);
+    }
+    if (remote) return towards(coordinator + 6, out, size);
     snprintf(out, size, "127.0.0.1");
     return PSRT_OK;
 }

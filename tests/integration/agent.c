@@ -11,6 +11,7 @@
  *   wait ID SECONDS | test ID
  *   many NAME...                       one push_pull of several tables
  *   loop push|pull|push_pull NAME N
+ *   meet ROUNDS RANK...        a context and a thread for each rank, ROUNDS barriers of these
  *   upto push|push_pull NAME STEP      until the next step is STEP
  *   set NAME KEY VALUE STEP|next            prints the step from which it holds
  *   sum NAME | at NAME I | hash NAME   of the value buffer
@@ -380,6 +381,55 @@ static void cmd_step(char **w, int n)
     answer(rc, rc ? NULL : text);
 }
 
+/* ---- several contexts of one process meet -------------------------------------------------------- */
+
+typedef struct meeter {
+    pthread_t thread;
+    int started;
+    char rank[32];
+    unsigned rounds, count;
+    psrt_status_t status;
+    char text[256];
+} meeter_t;
+
+static void *meet(void *arg)
+{
+    meeter_t *m = arg;
+    const char *settings[] = { m->rank, NULL };
+    psrt_context_params_t p = PSRT_CONTEXT_PARAMS_INIT;
+    psrt_context_t *own = NULL;
+    p.settings = settings;
+    m->status = psrt_context_create(&p, &own);
+    for (unsigned i = 0; !m->status && i < m->rounds; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "meet%u", i);
+        m->status = psrt_barrier(own, name, m->count, 60000000000ull);
+    }
+    if (m->status) snprintf(m->text, sizeof m->text, "%s: %s", m->rank, psrt_last_error());
+    psrt_context_destroy(own);
+    return NULL;
+}
+
+/* meet ROUNDS RANK...: a context and thread for each rank, ROUNDS barriers of these alone. */
+static void cmd_meet(char **w, int n)
+{
+    meeter_t all[16] = { 0 }, *wrong = NULL;
+    if (n < 2 || n > 17) return answer(PSRT_ERR_INVALID, "meet ROUNDS RANK...");
+    for (int i = 1; i < n; i++) {
+        meeter_t *m = &all[i - 1];
+        snprintf(m->rank, sizeof m->rank, "PSRT_RANK=%s", w[i]);
+        m->rounds = (unsigned)atoi(w[0]);
+        m->count = (unsigned)n - 1;
+        m->started = pthread_create(&m->thread, NULL, meet, m) == 0;
+    }
+    for (int i = 0; i < n - 1; i++) {
+        if (!all[i].started) return answer(PSRT_ERR_LIMIT, "no thread");
+        pthread_join(all[i].thread, NULL);
+        if (all[i].status) wrong = &all[i];
+    }
+    answer(wrong ? wrong->status : PSRT_OK, wrong ? wrong->text : NULL);
+}
+
 static void cmd_simple(const char *c, char **w, int n)
 {
     if (strcmp(c, "use") == 0 && n == 1 && atoi(w[0]) >= 0 && atoi(w[0]) < MAX_CONTEXTS) {
@@ -443,6 +493,8 @@ static void run(const char *c, char **w, int n)
         cmd_step(w, n);
     else if (strcmp(c, "rss") == 0)
         cmd_rss();
+    else if (strcmp(c, "meet") == 0)
+        cmd_meet(w, n);
     else
         cmd_simple(c, w, n);
 }

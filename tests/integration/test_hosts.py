@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hosts, made of network namespaces joined by a veth pair: addresses, interfaces, IPv6."""
 import os
+import shutil
+import socket
+import struct
 import subprocess
 import unittest
 
@@ -40,6 +43,7 @@ class Hosts(JobTest):
     def tearDownClass(cls):
         for ns in cls.ns:
             subprocess.run(["ip", "netns", "del", ns], capture_output=True)
+            shutil.rmtree(f"/etc/netns/{ns}", ignore_errors=True)
 
     def on(self, job, host, argv, role, rank, stdin=False, **env):
         # Each host has its own job directory, with the same key in it.
@@ -81,8 +85,6 @@ class Hosts(JobTest):
 
     @staticmethod
     def hex_of(address):
-        import socket
-        import struct
         raw = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
         return "".join(f"{struct.unpack('=I', raw[i:i + 4])[0]:08X}" for i in range(0, len(raw), 4))
 
@@ -98,6 +100,49 @@ class Hosts(JobTest):
         self.assertNotEqual(s.wait(), 0)
         for part in ("nope0", "vetha", "PSRT_BIND_ADDRESS"):
             self.assertIn(part, s.output())
+
+    def hosts_file(self, lines):
+        """What both hosts read in place of /etc/hosts."""
+        for ns in self.ns:
+            os.makedirs(f"/etc/netns/{ns}", exist_ok=True)
+            with open(f"/etc/netns/{ns}/hosts", "w") as f:
+                f.write(f"127.0.0.1 localhost\n{lines}\n")
+            self.addCleanup(shutil.rmtree, f"/etc/netns/{ns}", ignore_errors=True)
+
+    def test_the_own_name_is_a_loopback_address(self):
+        name = socket.gethostname()
+        self.hosts_file(f"127.0.1.1 {name} node\n10.77.0.1 root")
+        self.run_job("root", ("10.77.0.1", "10.77.0.2"))
+        job = self.job(1, 1)
+        job.env["PSRT_COORDINATOR"] = f"tcp://root:{PORT}"
+        s = self.on(job, 1, [f"{BIN}/psrtd"], "server", 0, PSRT_BIND_ADDRESS="node")
+        self.assertNotEqual(s.wait(), 0)
+        for part in ("PSRT_BIND_ADDRESS", "node", "127.0.1.1", "10.77.0.2"):
+            self.assertIn(part, s.output())
+
+    def test_a_job_on_one_host_may_use_loopback(self):
+        self.hosts_file("127.0.1.1 node")
+        job = self.job(1, 1)
+        job.env["PSRT_COORDINATOR"] = f"tcp://node:{PORT}"
+        job.coord = self.on(job, 0, [f"{BIN}/psrtd", "--coordinator"], "coordinator", 0)
+        job.srv = [self.on(job, 0, [f"{BIN}/psrtd"], "server", 0, PSRT_BIND_ADDRESS="node")]
+        w = self.on(job, 0, [AGENT], "worker", 0, stdin=True)
+        w.cmd("create")
+        w.cmd("table t n=10 opt=none")
+        w.cmd("push_pull t")
+        self.finish(job, [w])
+
+    def test_the_second_address_of_a_name_is_tried(self):
+        self.hosts_file("::1 root\n127.0.0.1 root")  # IPv6 first; the listener has IPv4 only
+        job = self.job(1, 1)
+        job.env["PSRT_COORDINATOR"] = f"tcp://127.0.0.1:{PORT}"
+        job.coord = self.on(job, 0, [f"{BIN}/psrtd", "--coordinator"], "coordinator", 0)
+        job.srv = [self.on(job, 0, [f"{BIN}/psrtd"], "server", 0)]
+        w = self.on(job, 0, [AGENT], "worker", 0, stdin=True, PSRT_COORDINATOR=f"tcp://root:{PORT}")
+        w.cmd("create", 20)
+        w.cmd("table t n=10 opt=none")
+        w.cmd("push_pull t")
+        self.finish(job, [w])
 
     def test_an_interface_by_name(self):
         job = self.job(1, 1)
