@@ -272,6 +272,10 @@ void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
         psrti_reply_value(s, peer, slice, req->seq, req->offset, req->length, flags, req->priority);
         return;
     }
+    if (psrti_is_orphan(s, slice)) {
+        psrti_reply_ack(s, peer, req, PSRT_ERR_PEER_LOST, 0, slice->version);
+        return;
+    }
     /* Captured, but not applied yet: the worker's step may go on. */
     if (req->type == PSRTI_T_PUSH) psrti_reply_ack(s, peer, req, PSRT_OK, 0, slice->version);
     if (is_parked(slice, peer, req->seq)) return;
@@ -286,11 +290,27 @@ void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
     s->counts.parked++;
 }
 
+static void refuse_orphaned(psrti_shard_t *s, psrti_slice_t *slice, psrti_wait_t *w)
+{
+    psrt_hdr_t req = { .term = s->view->vshards[slice->vshard].term,
+                       .seq = w->tag,
+                       .table = slice->table->id,
+                       .vshard = slice->vshard,
+                       .offset = w->offset,
+                       .priority = w->priority };
+    psrti_reply_ack(s, w->peer, &req, PSRT_ERR_PEER_LOST, 0, slice->version);
+    psrti_wait_free(w);
+}
+
 void psrti_wake_slice(psrti_shard_t *s, psrti_slice_t *slice)
 {
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &slice->waiters)
     {
         psrti_wait_t *w = PSRTI_LIST_ENTRY(n, psrti_wait_t, node);
+        if (psrti_is_orphan(s, slice)) {
+            refuse_orphaned(s, slice, w);
+            continue;
+        }
         if (!is_due(s, slice, w->want)) continue;
         psrti_reply_value(s, w->peer, slice, w->tag, w->offset, w->length, w->flags, w->priority);
         psrti_wait_free(w);

@@ -146,7 +146,7 @@ void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
 /* Answers a pull or push_pull at once or parks it until version (ssp: clock) `want`. */
 void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
                         const psrt_hdr_t *req, uint64_t want, uint16_t flags);
-/* Answers what became due. */
+/* Answers what became due, and what nobody will make due. */
 void psrti_wake_slice(psrti_shard_t *s, psrti_slice_t *slice);
 void psrti_wait_free(psrti_wait_t *wait);
 /* Tells workers whose bit is set in `ended` that the slice has a new version, but not `except`. */
@@ -215,6 +215,12 @@ static inline const void *psrti_reply_data(const psrti_owed_t *owed, const psrti
     uint64_t at = owed->hdr.offset - owed->slice->first;
     return (const char *)block->data + at * owed->slice->table->value_bytes;
 }
+/* Does the slice wait for first values that nobody is there to give? */
+static inline int psrti_is_orphan(const psrti_shard_t *s, const psrti_slice_t *slice)
+{
+    return !slice->ready && !s->view->workers[0].alive;
+}
+
 static inline size_t psrti_bit_words(uint32_t nworkers) { return (nworkers + 63) / 64; }
 static inline uint64_t *psrti_contributed(const psrti_shard_t *s, psrti_slice_t *slice,
                                           uint64_t step)

@@ -424,7 +424,8 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
         return PSRT_RX_DONE;
     }
     if (!slice->ready) {
-        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
+        rc = psrti_is_orphan(s, slice) ? PSRT_ERR_PEER_LOST : PSRT_ERR_AGAIN;
+        psrti_reply_ack(s, peer, req, rc, 0, slice->version);
         return PSRT_RX_DONE;
     }
     psrti_window_t *w = psrti_window_of(s, peer, slice->vshard);
@@ -479,9 +480,13 @@ static psrt_rx_t skip_to(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t
 static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrti_stable_t *t,
                                 uint64_t n)
 {
-    for (uint64_t i = 0; i < t->nslices; i++)
-        if (t->slice[i] && (n > t->slice[i]->version + 1 || !t->slice[i]->ready))
+    for (uint64_t i = 0; i < t->nslices; i++) {
+        const psrti_slice_t *slice = t->slice[i];
+        if (!slice) continue;
+        /* What was pushed to an orphan was refused, so that only its step ends are left. */
+        if (n > slice->version + 1 || (!slice->ready && !psrti_is_orphan(s, slice)))
             return PSRT_ERR_AGAIN;
+    }
     for (uint64_t i = 0; i < t->nslices; i++) {
         psrti_slice_t *slice = t->slice[i];
         if (!slice || n < slice->version) continue;

@@ -38,8 +38,13 @@ static void refused(psrti_client_t *c, psrti_part_t *p, psrt_status_t status)
 {
     char text[PSRTI_NAME_MAX + 128];
     const psrti_view_owner_t *o = &c->view->owners[p->owner];
-    snprintf(text, sizeof text, "table %s: server:%u answered: %s", p->table->spec.name, o->server,
-             psrt_status_text(status));
+    if (status == PSRT_ERR_PEER_LOST)
+        snprintf(text, sizeof text,
+                 "table %s: worker:0 is gone, and did not give the first values (init rank0)",
+                 p->table->spec.name);
+    else
+        snprintf(text, sizeof text, "table %s: server:%u answered: %s", p->table->spec.name,
+                 o->server, psrt_status_text(status));
     if (status == PSRT_ERR_SHARD_LOST)
         psrti_client_table_fail(c, p->table->id, status, text);
     else if (p->op)

@@ -192,6 +192,46 @@ class Backup(Rounds):
         self.assertIn("sync:backup=1", text)
 
 
+class FirstValues(JobTest):
+    """Worker 0 of a rank0 table is lost before it gave the values."""
+
+    TABLE = f"n={BIG} opt=none reduce=sum init=rank0"
+
+    def lose_worker_0(self, consistency):
+        job, w = self.started(2, 2)
+        w[1].cmd(f"table t {self.TABLE} cons={consistency}")
+        w[1].cmd("fill t 1")
+        waiting = [w[1].cmd(f"start {what} t") for what in ("pull", "push_pull")]
+        w[0].kill()
+        for op in waiting:
+            text = self.refused("PSRT_ERR_PEER_LOST", w[1], f"wait {op} 30")
+            for part in ("table t", "worker:0", "rank0"):
+                self.assertIn(part, text)
+        self.refused("PSRT_ERR_PEER_LOST", w[1], "push t")
+        return job, w
+
+    def test_operations_end(self):
+        job, w = self.lose_worker_0("sync")
+        self.finish(job, w[1:])
+
+    def test_a_restarted_worker_0_gives_them(self):
+        for consistency in ("sync", "async", "ssp:1"):
+            with self.subTest(consistency):
+                job, w = self.lose_worker_0(consistency)
+                w[0] = job.worker(0)
+                w[0].cmd("create", 60)
+                w[0].cmd(f"table t {self.TABLE} cons={consistency} data=3")
+                every(w, "pull t")
+                self.assertEqual([float(v) for v in every(w, "sum t")], [3.0, 3.0])
+                self.refused("PSRT_ERR_PEER_LOST", w[1], "barrier settled")  # tells of them once
+                every(w, "fill t 2")
+                every(w, "push t")
+                every(w, "barrier pushed")
+                every(w, "pull t")
+                self.assertEqual([float(v) for v in every(w, "sum t")], [7.0, 7.0])
+                self.finish(job, w)
+
+
 class Members(JobTest):
     def members(self, agent, role):
         names = ("rank", "incarnation", "alive", "finished", "host")

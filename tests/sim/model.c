@@ -578,6 +578,16 @@ static int ended_as_asked(const sim_t *sim, const sim_op_t *op)
     return status && status == op->cop.asked && op->cop.text;
 }
 
+/* Worker 0 died once, or was taken for dead, and may not have given the first values by then. */
+static int may_be_orphaned(const sim_t *sim, const sim_op_t *op)
+{
+    const sim_node_t *giver = &sim->node[sim_worker_node(sim, 0)];
+    int rank0 = 0;
+    for (size_t i = 0; i < op->count; i++)
+        rank0 |= op->table[i]->rank0;
+    return rank0 && (giver->life > 1 || !giver->alive || giver->cut_off_until);
+}
+
 void sim_model_ended(sim_t *sim, sim_op_t *op)
 {
     const psrt_result_t *r = &op->cop.result;
@@ -590,8 +600,10 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
     }
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
     if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;
+    if (r->status == PSRT_ERR_PEER_LOST) sim->counts.orphaned++;
     if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost) &&
-        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)) && !ended_as_asked(sim, op))
+        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)) &&
+        !(r->status == PSRT_ERR_PEER_LOST && may_be_orphaned(sim, op)) && !ended_as_asked(sim, op))
         sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
                  psrt_status_name(r->status), op->cop.text);
     if (r->status == PSRT_OK && r->late != op->late && !(r->late && backup))

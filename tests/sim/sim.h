@@ -71,6 +71,7 @@ typedef struct sim_unit sim_unit_t;
     X(batches_cut)                                                                                 \
     X(batches_twice)                                                                               \
     X(shard_lost)                                                                                  \
+    X(orphaned)                                                                                    \
     X(canceled)                                                                                    \
     X(deadlines)                                                                                   \
     X(done_though_asked)                                                                           \

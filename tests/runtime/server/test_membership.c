@@ -190,6 +190,31 @@ Test(membership, steps_before_a_joiner_close_when_the_first_values_come)
     fx_close(fx);
 }
 
+/* While nobody is there to give the first values nothing waits for them; a new life gives them. */
+Test(membership, what_worker_0_did_not_give_is_not_waited_for)
+{
+    fx_t *fx = fx_open(2);
+    float v[4] = { 1, 2, 3, 4 };
+    fx_table(fx, 1, 4, NULL, NULL, "sum", "rank0", 0);
+    cr_assert_null(fx_pull(fx, 1, 1, 0));
+    fx_worker_dies(fx, 0);
+    cr_assert_eq(fx_last(fx, 1)->hdr.status, -PSRT_ERR_PEER_LOST, "the pull that waited");
+    cr_assert_eq(fx_pull(fx, 1, 1, 0)->hdr.status, -PSRT_ERR_PEER_LOST);
+    cr_assert_eq(fx_push(fx, 1, 1, 0, 5, 0)->hdr.status, -PSRT_ERR_PEER_LOST);
+    cr_assert_eq(fx_clock(fx, 1, 1, 0)->hdr.status, 0, "the step of the refused push");
+    fx_worker_joins(fx, 0, 1);
+    cr_assert_null(fx_pull(fx, 1, 1, 1));
+    cr_assert_eq(fx_push(fx, 1, 1, 1, 5, 0)->hdr.status, -PSRT_ERR_AGAIN);
+    psrt_hdr_t h = fx_hdr(fx, 0, PSRTI_T_INIT, 1, 0, 0, 4, 0);
+    cr_assert_eq(fx_send(fx, 0, &h, v), PSRT_RX_DONE);
+    cr_assert_eq(fx_version(fx, 1), 1u, "step 0 closes, empty");
+    cr_assert_float_eq(((float *)fx_last(fx, 1)->copy)[3], 4.0f, 0.0);
+    fx_push(fx, 1, 1, 1, 5, 0);
+    fx_push(fx, 0, 1, 1, 5, 0);
+    cr_assert_float_eq(fx_value(fx, 1, 3), 14.0f, 0.0);
+    fx_close(fx);
+}
+
 /* In rank order the dead worker's turn may have passed before its new life contributes. */
 Test(membership, a_joiners_contribution_is_added_in_deterministic_mode_too)
 {
