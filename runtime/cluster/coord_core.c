@@ -88,7 +88,7 @@ void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text)
         place_t *p = psrti_place_at(c, i);
         psrti_coord_send_finish(c, p->peer, status, text);
         p->told_end = p->peer != 0;
-        if (p->parked) psrti_coord_send_finish(c, p->parked_peer, status, text);
+        psrti_coord_finish_parked(c, p);
     }
 }
 
@@ -196,7 +196,7 @@ static void check_end(psrti_coord_t *c)
 
     for (uint32_t i = 0; i < c->p.workers && !left; i++) {
         const place_t *p = &c->workers[i];
-        left = psrti_place_live(p) || p->parked;
+        left = psrti_place_live(p) || !psrti_list_empty(&p->parked);
         finished += p->state == PLACE_FINISHED;
         failed += p->state == PLACE_FAILED;
     }
@@ -257,6 +257,7 @@ static void on_leave(psrti_coord_t *c, place_t *p, const Psrt__Leave *msg)
         psrti_coord_detach(c, p);
     else
         vacate(c, p, msg->failed ? PLACE_FAILED : PLACE_FINISHED);
+    if (!c->ending && !c->recovering) psrti_coord_admit_parked(c, p);
 }
 
 /* ---- recovery -------------------------------------------------------------------------------- */
@@ -333,7 +334,7 @@ void psrti_coord_peer_lost(psrti_coord_t *c, uint64_t id, uint64_t now)
     if (!peer) return;
     place_t *p = psrti_coord_place(c, peer->task);
     if (peer->place) peer->place->peer = 0;
-    if (p && p->parked_peer == id) psrti_coord_unpark(p);
+    if (p) psrti_coord_parked_lost(p, id);
     free(peer);
     leave(c);
 }
@@ -376,7 +377,11 @@ static psrt_status_t dispatch(psrti_coord_t *c, peer_t *peer, const Psrt__Contro
 {
     place_t *p = peer->place;
 
-    if (p) psrti_coord_sign_of_life(c, p);
+    if (p)
+        psrti_coord_sign_of_life(c, p);
+    else if ((p = psrti_coord_place(c, peer->task)))
+        psrti_coord_parked_lives(c, p, peer->id);
+    p = peer->place;
     switch (msg->body_case) {
     case PSRT__CONTROL__BODY_JOIN: return psrti_coord_on_join(c, peer, msg->join);
     case PSRT__CONTROL__BODY_HEARTBEAT: ack_heartbeat(c, peer->id); return PSRT_OK;
@@ -411,6 +416,7 @@ uint64_t psrti_coord_tick(psrti_coord_t *c, uint64_t now)
     if (c->ended) return UINT64_MAX;
     for (uint32_t i = 0; i < psrti_place_count(c) && !c->ending; i++) {
         place_t *p = psrti_place_at(c, i);
+        psrti_coord_expire_parked(c, p);
         if (psrti_place_live(p) && c->run - p->seen > c->p.lease_ns) expire(c, p);
     }
     if (!c->formed && !c->ending && c->now >= c->start_deadline)
@@ -439,8 +445,10 @@ static psrt_status_t make_places(psrti_coord_t *c)
         c->servers[i].task = PSRTI_TASK(PSRTI_SERVER, i);
     for (uint32_t i = 0; i < c->p.workers; i++)
         c->workers[i].task = PSRTI_TASK(PSRTI_WORKER, i);
-    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         psrti_list_init(&psrti_place_at(c, i)->requests);
+        psrti_list_init(&psrti_place_at(c, i)->parked);
+    }
     return PSRT_OK;
 }
 
@@ -484,7 +492,7 @@ void psrti_coord_free(psrti_coord_t *c)
     psrti_coord_sets_free(c);
     for (uint32_t i = 0; c->servers && c->workers && i < psrti_place_count(c); i++) {
         place_t *p = psrti_place_at(c, i);
-        psrti_coord_unpark(p);
+        psrti_coord_forget_parked(p);
         free(p->threads);
         free(p->from_table);
         free(p->from_step);

@@ -42,9 +42,7 @@ typedef struct place {
     int returned; /* registered with this generation */
     int told_end; /* Finish was sent to this life    */
 
-    /* A newcomer that waits for the lease of the current life to end. */
-    Psrt__Join *parked;
-    uint64_t parked_peer, parked_at;
+    psrti_list_t parked; /* newcomers that wait for the lease of the current life to end */
 
     /* servers */
     uint32_t term, first_owner, nthreads;
@@ -144,8 +142,13 @@ psrt_status_t psrti_coord_on_join(psrti_coord_t *c, peer_t *peer, const Psrt__Jo
 void psrti_coord_try_form(psrti_coord_t *c); /* the first view, when all are there */
 void psrti_coord_sign_of_life(psrti_coord_t *c, place_t *p);
 void psrti_coord_detach(psrti_coord_t *c, place_t *p);
-void psrti_coord_unpark(place_t *p);
-void psrti_coord_admit_parked(psrti_coord_t *c, place_t *p); /* the place is vacant now */
+/* Newcomers: the place is vacant now; one gave a sign of life, hung up; time passed; the job ends. */
+void psrti_coord_admit_parked(psrti_coord_t *c, place_t *p);
+void psrti_coord_parked_lives(psrti_coord_t *c, place_t *p, uint64_t peer);
+void psrti_coord_parked_lost(place_t *p, uint64_t peer);
+void psrti_coord_expire_parked(psrti_coord_t *c, place_t *p);
+void psrti_coord_finish_parked(psrti_coord_t *c, const place_t *p);
+void psrti_coord_forget_parked(place_t *p);
 
 /* coord_view.c */
 psrt_status_t psrti_coord_form(psrti_coord_t *c); /* lays out the owners */

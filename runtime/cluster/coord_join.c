@@ -29,55 +29,133 @@ static void attach(psrti_coord_t *c, place_t *p, peer_t *peer)
     peer->place = p;
 }
 
-void psrti_coord_unpark(place_t *p)
+/* ---- newcomers that wait ------------------------------------------------------------------------ */
+
+/* The place may be that of a process that died a moment ago. So a newcomer waits, in a queue: who has the
+ * place, or comes before it, gives a sign of life (then it is refused) or is declared dead. */
+typedef struct parked {
+    psrti_list_t node;
+    uint64_t peer, at, seen; /* when it came, its last sign of life: on the running clock */
+    Psrt__Join *join;
+} parked_t;
+
+static void forget(parked_t *k)
 {
-    if (p->parked) psrt__join__free_unpacked(p->parked, NULL);
-    p->parked = NULL;
-    p->parked_peer = 0;
+    psrti_list_remove(&k->node);
+    if (k->join) psrt__join__free_unpacked(k->join, NULL);
+    free(k);
 }
 
-static void taken(psrti_coord_t *c, const place_t *p, uint64_t peer)
+void psrti_coord_forget_parked(place_t *p)
 {
-    char text[COORD_TEXT_MAX], name[32];
-
-    snprintf(text, sizeof text, "%s is already taken by pid %u on host %s",
-             psrti_task_name(p->task, name), p->pid, p->host);
-    psrti_coord_note(c, PSRT_LOG_WARN, "refused a second %s", name);
-    psrti_coord_refuse(c, peer, PSRT_ERR_REFUSED, text);
+    while (!psrti_list_empty(&p->parked))
+        forget(PSRTI_LIST_ENTRY(p->parked.next, parked_t, node));
 }
 
-/* The newcomer waits: is the older process alive (then it is refused) or does its lease run out? */
+static parked_t *find_parked(const place_t *p, uint64_t peer)
+{
+    for (psrti_list_t *n = p->parked.next; n != &p->parked; n = n->next)
+        if (PSRTI_LIST_ENTRY(n, parked_t, node)->peer == peer)
+            return PSRTI_LIST_ENTRY(n, parked_t, node);
+    return NULL;
+}
+
+static Psrt__Join *join_copy(const Psrt__Join *join)
+{
+    size_t size = psrt__join__get_packed_size(join);
+    uint8_t *bytes = malloc(size + 1);
+    Psrt__Join *copy = NULL;
+
+    if (bytes) {
+        psrt__join__pack(join, bytes);
+        copy = psrt__join__unpack(NULL, size, bytes);
+    }
+    free(bytes);
+    return copy;
+}
+
+/* At the end of the queue, or where the same process is in it. */
 static void park(psrti_coord_t *c, place_t *p, uint64_t peer, const Psrt__Join *join)
 {
-    if (p->parked && p->parked->nonce != join->nonce) {
-        taken(c, p, peer);
-        return;
-    }
-    psrti_coord_unpark(p);
-    size_t size = psrt__join__get_packed_size(join);
-    uint8_t *copy = malloc(size + 1);
-    if (copy) {
-        psrt__join__pack(join, copy);
-        p->parked = psrt__join__unpack(NULL, size, copy);
-        free(copy);
-    }
-    if (!p->parked) {
+    psrti_list_t *at = p->parked.next;
+    parked_t *k = calloc(1, sizeof *k);
+
+    if (k) k->join = join_copy(join);
+    if (!k || !k->join) {
+        free(k);
         psrti_coord_refuse(c, peer, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
         return;
     }
-    p->parked_peer = peer;
-    p->parked_at = c->run;
+    k->peer = peer;
+    k->at = k->seen = c->run;
+    while (at != &p->parked && PSRTI_LIST_ENTRY(at, parked_t, node)->join->nonce != join->nonce)
+        at = at->next;
+    psrti_list_insert_before(at, &k->node);
+    if (at != &p->parked) forget(PSRTI_LIST_ENTRY(at, parked_t, node));
 }
 
-/* A message that was under way when the old process died proves nothing: signs count from half a
- * heartbeat after the newcomer came. */
+/* All behind `first` in the queue, since this process lives. A message that was under way when it died
+ * proves nothing: signs count from half a heartbeat after the newcomer came. */
+static void refuse_behind(psrti_coord_t *c, place_t *p, psrti_list_t *first, uint32_t pid,
+                          const char *host)
+{
+    char text[COORD_TEXT_MAX], name[32];
+
+    for (psrti_list_t *n = first->next, *next; n != &p->parked; n = next) {
+        parked_t *k = PSRTI_LIST_ENTRY(n, parked_t, node);
+        next = n->next;
+        if (c->run - k->at < c->p.heartbeat_ns / 2) continue;
+        snprintf(text, sizeof text, "%s is already taken by pid %u on host %.63s",
+                 psrti_task_name(p->task, name), pid, host);
+        psrti_coord_note(c, PSRT_LOG_WARN, "refused a second %s", name);
+        psrti_coord_refuse(c, k->peer, PSRT_ERR_REFUSED, text);
+        forget(k);
+    }
+}
+
 void psrti_coord_sign_of_life(psrti_coord_t *c, place_t *p)
 {
     p->seen = c->run;
-    if (p->parked && c->run - p->parked_at >= c->p.heartbeat_ns / 2) {
-        taken(c, p, p->parked_peer);
-        psrti_coord_unpark(p);
+    refuse_behind(c, p, &p->parked, p->pid, p->host);
+}
+
+void psrti_coord_parked_lives(psrti_coord_t *c, place_t *p, uint64_t peer)
+{
+    parked_t *k = find_parked(p, peer);
+
+    if (!k) return;
+    k->seen = c->run;
+    refuse_behind(c, p, &k->node, k->join->pid, k->join->host);
+}
+
+void psrti_coord_parked_lost(place_t *p, uint64_t peer)
+{
+    parked_t *k = find_parked(p, peer);
+
+    if (k) forget(k);
+}
+
+void psrti_coord_expire_parked(psrti_coord_t *c, place_t *p)
+{
+    char text[COORD_TEXT_MAX], name[32];
+
+    PSRTI_LIST_FOREACH_SAFE(n, next, &p->parked)
+    {
+        parked_t *k = PSRTI_LIST_ENTRY(n, parked_t, node);
+        if (c->run - k->seen <= c->p.lease_ns) continue;
+        snprintf(text, sizeof text, "a newcomer for %s was silent while it waited",
+                 psrti_task_name(p->task, name));
+        psrti_coord_note(c, PSRT_LOG_WARN, "%s", text);
+        psrti_coord_refuse(c, k->peer, PSRT_ERR_FENCED, text);
+        forget(k);
     }
+}
+
+void psrti_coord_finish_parked(psrti_coord_t *c, const place_t *p)
+{
+    for (const psrti_list_t *n = p->parked.next; n != &p->parked; n = n->next)
+        psrti_coord_send_finish(c, PSRTI_LIST_ENTRY(n, parked_t, node)->peer, c->end_status,
+                                c->end_text);
 }
 
 /* ---- joining --------------------------------------------------------------------------------- */
@@ -210,16 +288,16 @@ static void newcomer(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Joi
     }
 }
 
+/* The first in the queue gets it; the others wait for that one now. */
 void psrti_coord_admit_parked(psrti_coord_t *c, place_t *p)
 {
-    peer_t *peer = psrti_map_get(&c->peers, p->parked_peer);
-    Psrt__Join *join = p->parked;
-
-    if (!join) return;
-    p->parked = NULL;
-    p->parked_peer = 0;
-    if (peer) newcomer(c, p, peer, join);
-    psrt__join__free_unpacked(join, NULL);
+    while (!psrti_place_live(p) && !psrti_list_empty(&p->parked) && !c->ending) {
+        parked_t *k = PSRTI_LIST_ENTRY(p->parked.next, parked_t, node);
+        peer_t *peer = psrti_map_get(&c->peers, k->peer);
+        psrti_list_remove(&k->node);
+        if (peer) newcomer(c, p, peer, k->join);
+        forget(k);
+    }
 }
 
 static psrt_status_t reregister(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *join)

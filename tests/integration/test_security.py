@@ -88,6 +88,7 @@ class Security(JobTest):
                 other.worker(0, **env).cmd("create", 30)
             self.assertIn(caught.exception.status, ("PSRT_ERR_REFUSED", "PSRT_ERR_START_TIMEOUT",
                                                     "PSRT_ERR_UNREACHABLE"))
+            self.assertIn("job key", caught.exception.text, "what is probably wrong")
             self.assertIn("key", caught.exception.text)
             self.check_well(job, w)
 

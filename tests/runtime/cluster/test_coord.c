@@ -307,7 +307,7 @@ Test(coord, joins_are_idempotent_and_ranks_are_taken)
     cr_assert_eq(f->peer[4].status, PSRT_ERR_REFUSED);
     cr_assert_str_eq(f->peer[4].text, "worker:0 is already taken by pid 42 on host host");
     join(f, 5, W0);
-    pass(f, 6 * SECOND, 0); /* now the older one is silent */
+    pass(f, 6 * SECOND, 1u << 5); /* now the older one is silent */
     cr_assert_eq(f->peer[1].status, PSRT_ERR_FENCED);
     cr_assert_eq(f->peer[5].welcomes, 1);
     cr_assert_eq(f->peer[5].incarnation, 2);
@@ -316,6 +316,53 @@ Test(coord, joins_are_idempotent_and_ranks_are_taken)
     cr_assert_eq(join_as(f, 6, W0, 1, 2, 0), PSRT_OK);
     cr_assert_eq(f->peer[6].status, PSRT_ERR_FENCED);
     cr_assert_str_eq(f->peer[6].text, "worker:0 incarnation 1 was declared dead");
+    fixture_free(f);
+}
+
+Test(coord, newcomers_wait_in_a_queue)
+{
+    fixture_t *f = assembled(); /* worker:0 has died */
+    pass(f, 2 * SECOND, 1u << 2 | 1u << 3);
+    join(f, 4, W0); /* and soon this one has as well */
+    pass(f, SECOND, 1u << 2 | 1u << 3);
+    join(f, 5, W0);
+    join(f, 6, W0);
+    psrti_coord_peer_lost(f->c, 6, f->now);
+    pass(f, 3 * SECOND, 1u << 2 | 1u << 3 | 1u << 5);
+    cr_assert(f->peer[1].status == PSRT_ERR_FENCED && f->peer[4].welcomes == 1);
+    cr_assert(f->peer[5].welcomes == 0 && f->peer[5].refusals == 0);
+    pass(f, 6 * SECOND, 1u << 2 | 1u << 3 | 1u << 5);
+    cr_assert(f->peer[5].welcomes == 1 && f->peer[5].refusals == 0);
+    cr_assert_gt(f->peer[5].incarnation, f->peer[3].incarnation);
+    fixture_free(f);
+}
+
+Test(coord, a_newcomer_that_waits_keeps_its_turn)
+{
+    fixture_t *f = assembled();
+    join(f, 4, W0);
+    join(f, 5, W0);
+    pass(f, SECOND, 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5);
+    cr_assert_eq(f->peer[5].status, PSRT_ERR_REFUSED, "peer 4 lives");
+    cr_assert_str_eq(f->peer[5].text, "worker:0 is already taken by pid 42 on host host");
+    pass(f, 6 * SECOND, 1u << 2 | 1u << 3 | 1u << 4);
+    cr_assert(f->peer[4].welcomes == 1 && f->peer[4].refusals == 0);
+    fixture_free(f);
+}
+
+Test(coord, a_newcomer_waits_for_one_that_leaves)
+{
+    fixture_t *f = assembled();
+    Psrt__Leave body = PSRT__LEAVE__INIT;
+    PSRTI_CONTROL(m, LEAVE, leave, &body);
+    join(f, 4, W0);
+    body.failed = 1;
+    cr_assert_eq(message(f, 1, &m), PSRT_OK);
+    cr_assert_eq(f->peer[4].welcomes, 1);
+    join(f, 5, W1);
+    body.failed = 0;
+    cr_assert_eq(message(f, 2, &m), PSRT_OK);
+    cr_assert_str_eq(f->peer[5].text, "worker:1 has already finished");
     fixture_free(f);
 }
 
