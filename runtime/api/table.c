@@ -21,21 +21,25 @@ static psrt_status_t check_init_data(const psrt_context_t *ctx, const psrti_tabl
                       spec->name);
 }
 
-/* Worker 0 hands over the values of its rank0 tables. */
+/* Worker 0 hands over the values of its rank0 tables, in one operation. */
 static psrt_status_t send_init(psrt_context_t *ctx, size_t count, psrt_table_t **tables,
                                const psrt_dense_params_t *params)
 {
-    psrt_status_t rc = PSRT_OK;
-    for (size_t i = 0; !rc && ctx->rank == 0 && i < count; i++) {
-        if (!is_rank0(&tables[i]->spec)) continue;
-        psrti_transfer_t x = { .table = tables[i]->ctable,
-                               .grad = params[i].init_data,
-                               .init = 1,
-                               .count = tables[i]->spec.elements };
+    size_t n = 0;
+    psrti_transfer_t *x = calloc(count, sizeof *x);
+    psrt_status_t rc = x ? PSRT_OK : psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; !rc && ctx->rank == 0 && i < count; i++)
+        if (is_rank0(&tables[i]->spec))
+            x[n++] = (psrti_transfer_t){ .table = tables[i]->ctable,
+                                         .grad = params[i].init_data,
+                                         .init = 1,
+                                         .count = tables[i]->spec.elements };
+    if (n) {
         psrt_op_t *op;
-        rc = psrti_worker_submit(ctx->worker, &x, 1, &(psrti_submit_t){ 0 }, &op);
+        rc = psrti_worker_submit(ctx->worker, x, n, &(psrti_submit_t){ 0 }, &op);
         if (!rc) rc = psrti_worker_wait(op, PSRT_FOREVER);
     }
+    free(x);
     return rc;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes back to workers: acknowledgements, values, and pulls that wait for a version. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "runtime/server/shard_int.h"
+
+#define SMALL_BLOCK 2048u
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
@@ -12,22 +15,45 @@ static uint64_t block_bytes(const psrti_slice_t *slice)
     return slice->len * slice->table->value_bytes;
 }
 
+/* Every transport copies so little, so it needs no memory of theirs, which comes in pages. Full slices
+ * are kept for reuse. */
+static int is_small(const psrti_slice_t *slice)
+{
+    return slice->len < PSRTI_SLICE_ELEMS && block_bytes(slice) <= SMALL_BLOCK;
+}
+
+static psrti_block_t *small_block_new(uint64_t bytes)
+{
+    size_t head = (sizeof(psrti_block_t) + 63) & ~(size_t)63;
+    psrti_block_t *b = aligned_alloc(64, head + ((bytes + 63) & ~63ull));
+    if (!b) return NULL;
+    memset(b, 0, head + bytes);
+    b->data = (char *)b + head;
+    return b;
+}
+
+static psrti_block_t *large_block_new(psrti_shard_t *s, uint64_t bytes)
+{
+    psrti_block_t *b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    b->data = s->env.alloc(s->env.arg, bytes);
+    if (b->data) return b;
+    free(b);
+    return NULL;
+}
+
 psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice)
 {
     psrti_stable_t *t = slice->table;
     int full = slice->len == PSRTI_SLICE_ELEMS;
     psrti_block_t *b = full ? t->free_blocks : NULL;
-    if (b) {
+    if (b)
         t->free_blocks = b->next;
-    } else {
-        b = calloc(1, sizeof *b);
-        if (!b) return NULL;
-        b->data = s->env.alloc(s->env.arg, block_bytes(slice));
-        if (!b->data) {
-            free(b);
-            return NULL;
-        }
-    }
+    else if (is_small(slice))
+        b = small_block_new(block_bytes(slice));
+    else
+        b = large_block_new(s, block_bytes(slice));
+    if (!b) return NULL;
     b->slice = slice;
     b->pins = 0;
     s->counts.blocks++;
@@ -43,7 +69,7 @@ void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block)
         slice->table->free_blocks = block;
         return;
     }
-    s->env.free(s->env.arg, block->data);
+    if (!is_small(slice)) s->env.free(s->env.arg, block->data);
     free(block);
 }
 

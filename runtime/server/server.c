@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/spin.h"
 #include "base/topology.h"
 #include "runtime/cluster/member.h"
@@ -35,6 +36,7 @@ typedef struct job {
     size_t count;
     uint32_t *table;
     uint64_t *step;                 /* VIEW: from; PREPARE: open */
+    psrti_map_t reported;           /* PREPARE: table -> its place in `table`, plus one */
     psrti_member_table_t *tables;   /* HOLD */
     psrti_table_spec_t *specs;      /* HOLD */
     char (*texts)[PSRTI_ERROR_MAX]; /* HOLD */
@@ -82,6 +84,7 @@ static void job_free(job_t *j)
     psrti_view_unref(j->view);
     pthread_mutex_destroy(&j->lock);
     free(j->set.key);
+    psrti_map_clear(&j->reported);
     free(j->table);
     free(j->step);
     free(j->tables);
@@ -301,9 +304,9 @@ static void do_hold(sthread_t *t, job_t *j)
 static void report(void *arg, uint32_t table, uint64_t open_step)
 {
     job_t *j = arg;
-    for (size_t i = 0; i < j->count; i++) {
-        if (j->table[i] != table) continue;
-        j->step[i] = PSRTI_MAX(j->step[i], open_step);
+    uintptr_t known = (uintptr_t)psrti_map_get(&j->reported, table);
+    if (known) {
+        j->step[known - 1] = PSRTI_MAX(j->step[known - 1], open_step);
         return;
     }
     uint32_t *t = realloc(j->table, (j->count + 1) * sizeof *t);
@@ -313,6 +316,7 @@ static void report(void *arg, uint32_t table, uint64_t open_step)
     if (!t || !s) return;
     j->table[j->count] = table;
     j->step[j->count++] = open_step;
+    (void)psrti_map_put(&j->reported, table, (void *)(uintptr_t)j->count);
 }
 
 static void do_set_prepare(sthread_t *t, job_t *j)

@@ -127,12 +127,14 @@ static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void 
     return p;
 }
 
-/* Ends every part that passes the test, with its op. */
-static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t status,
-                       const char *text)
+/* Ends every part that passes the test, with its op; status OK: as its table failed. */
+static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t why,
+                       const char *why_text)
 {
     psrti_part_t *p;
     while ((p = find_part(c, test, arg))) {
+        psrt_status_t status = why ? why : p->table->status;
+        const char *text = why ? why_text : p->table->text;
         if (p->op && !p->abandoned)
             psrti_op_fail(c, p->op, status, text);
         else
@@ -142,18 +144,29 @@ static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, ps
 
 static int is_of_table(const psrti_part_t *p, const void *arg) { return p->table == arg; }
 
+static int is_of_failed(const psrti_part_t *p, const void *arg)
+{
+    (void)arg;
+    return p->table->status != PSRT_OK;
+}
+
 static int is_any(const psrti_part_t *p, const void *arg)
 {
     (void)p, (void)arg;
     return 1;
 }
 
+static void mark_failed(psrti_ctable_t *t, psrt_status_t status, const char *text)
+{
+    t->status = status;
+    t->text = strdup(text);
+}
+
 void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
 {
     psrti_ctable_t *t = psrti_map_get(&c->tables, id);
     if (!t || t->status) return;
-    t->status = status;
-    t->text = strdup(text);
+    mark_failed(t, status, text);
     fail_parts(c, is_of_table, t, status, text);
 }
 
@@ -166,8 +179,8 @@ void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text
 }
 
 /* With one of its owners a table is lost as a whole, to all workers alike: a step of it that some can
- * still push to and some cannot would never close. */
-static void check_owners(psrti_client_t *c, psrti_ctable_t *t)
+ * still push to and some cannot would never close. Its parts are the caller's to end. */
+static void check_owners(const psrti_client_t *c, psrti_ctable_t *t)
 {
     const psrti_view_t *view = c->view;
     char text[PSRTI_NAME_MAX + 128];
@@ -177,7 +190,7 @@ static void check_owners(psrti_client_t *c, psrti_ctable_t *t)
         if (o->alive && c->vshards[v].changed_view <= t->created_view) continue;
         snprintf(text, sizeof text, "table %s: server:%u %s, its part of the values is lost",
                  t->spec.name, o->server, o->alive ? "was restarted" : "died");
-        psrti_client_table_fail(c, t->id, PSRT_ERR_SHARD_LOST, text);
+        mark_failed(t, PSRT_ERR_SHARD_LOST, text);
     }
 }
 
@@ -262,6 +275,7 @@ void psrti_client_view(psrti_client_t *c, psrti_view_t *view)
     psrti_ctable_t *t;
     while ((t = psrti_map_next(&c->tables, &pos, NULL)))
         check_owners(c, t);
+    fail_parts(c, is_of_failed, NULL, PSRT_OK, NULL); /* of all lost tables in one pass */
 }
 
 /* ---- submitting -------------------------------------------------------------------------------- */
