@@ -52,7 +52,9 @@ int psrti_batch_add(psrti_batch_t *b, const psrt_hdr_t *hdr, const void *data, u
     uint64_t room = PSRTI_MIN(b->pool->limit, sizeof b->data);
     if (len > PSRTI_BATCH_PAYLOAD || b->bytes + PSRTI_FRAME_BYTES + padded(len) > room) return 0;
     uint8_t *at = b->data + b->bytes;
-    psrti_frame_encode(hdr, at);
+    psrt_hdr_t inner = *hdr;
+    inner.session = 0; /* that of an earlier try to send it alone; the batch has its own */
+    psrti_frame_encode(&inner, at);
     if (len) memcpy(at + PSRTI_FRAME_BYTES, data, len);
     memset(at + PSRTI_FRAME_BYTES + len, 0, padded(len) - len);
     if (!b->count++) b->priority = hdr->priority;

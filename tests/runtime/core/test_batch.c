@@ -87,6 +87,19 @@ Test(batch, limits)
     psrti_batches_free(&pool);
 }
 
+/* A link without room gave it back with its session filled in. */
+Test(batch, a_message_that_could_not_go_alone)
+{
+    psrti_batches_t pool = { .limit = PSRTI_BATCH_BYTES };
+    psrti_batch_t *b = psrti_batch_take(&pool);
+    psrt_hdr_t tried = pull;
+    tried.session = 0x1234;
+    cr_assert(psrti_batch_add(b, &tried, NULL, 0));
+    cr_assert_eq(psrti_batch_check(b->data, b->bytes, REQUESTS), PSRT_OK);
+    psrti_batch_give(b);
+    psrti_batches_free(&pool);
+}
+
 Test(batch, comes_back_when_its_send_is_done)
 {
     psrti_batches_t pool = { .limit = PSRTI_BATCH_BYTES };
