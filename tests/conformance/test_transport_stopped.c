@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { PAYLOAD = 300 * KIB + 400, BEFORE = 3 * 4096 + 40, AFTER = 1000 };
-enum { OLD = 7, NEW = 8, GUARD = 9 };                  /* seeds */
+enum { OLD = 7, NEW = 8, GUARD = 9 };                    /* seeds */
 enum { FAULT_MIXED = 4, FAULT_NONE = 5, FAULT_MAP = 6 }; /* exit codes of the receiver */
 
 static psrt_hdr_t values_hdr(uint8_t type)

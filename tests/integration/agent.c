@@ -6,15 +6,18 @@
  *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= data=V (rank0)
  *   fill NAME V                        gradient element i becomes V * (1 + i % 5)
  *   flat NAME V                        every gradient element becomes V
- *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=] [avg=1]   waits
+ *   values NAME V                      value element i becomes V * (1 + i % 5)
+ *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=] [avg=1] [deadline=SECONDS]
+ *                                      waits
  *   start push|pull|push_pull ...      prints the number of the operation
- *   wait ID SECONDS | test ID
+ *   wait ID SECONDS | test ID | cancel ID
  *   many NAME...                       one push_pull of several tables
  *   loop push|pull|push_pull NAME N
  *   meet ROUNDS RANK...        a context and a thread for each rank, ROUNDS barriers of these
  *   upto push|push_pull NAME STEP      until the next step is STEP
  *   set NAME KEY VALUE STEP|next            prints the step from which it holds
  *   sum NAME | at NAME I | hash NAME   of the value buffer
+ *   slices NAME                        the value of each slice, whose elements must be alike
  *   members worker|server   rank:incarnation:alive:finished:host of each
  *   events                  texts of the events about members since the last time, joined by " | "
  *   barrier NAME [COUNT] [SECONDS] | info | step NAME | rss | sleep MS | destroy | quit
@@ -185,6 +188,12 @@ static int request(const char *what, char **w, int n, psrt_request_t *r)
     return 1;
 }
 
+static uint64_t deadline_of(char **w, int n)
+{
+    const char *seconds = opt(w, n, "deadline");
+    return seconds ? (uint64_t)(atof(seconds) * 1e9) : 0;
+}
+
 static void on_done(void *arg, const psrt_result_t *result) { *(psrt_result_t *)arg = *result; }
 
 /* The result belongs to the callback until the operation ended. */
@@ -204,6 +213,7 @@ static void cmd_transfer(const char *what, char **w, int n)
     psrt_submit_params_t sp = PSRT_SUBMIT_PARAMS_INIT;
     sp.callback = on_done;
     sp.arg = &result;
+    sp.deadline_ns = deadline_of(w, n);
     if (!request(what, w, n, &r)) return;
     psrt_status_t rc = psrt_submit(ctx, &r, 1, &sp, NULL);
     result_line(rc, &result);
@@ -217,6 +227,7 @@ static void cmd_start(char **w, int n)
     psrt_submit_params_t sp = PSRT_SUBMIT_PARAMS_INIT;
     sp.callback = on_done;
     sp.arg = &results[nops];
+    sp.deadline_ns = deadline_of(w, n);
     if (!request(w[0], w + 1, n - 1, &r)) return;
     psrt_status_t rc = psrt_submit(ctx, &r, 1, &sp, &ops[nops]);
     snprintf(text, sizeof text, "%zu", nops);
@@ -294,6 +305,24 @@ static void cmd_sum(char **w, int n)
             return answer(PSRT_OK, text);
         }
     snprintf(text, sizeof text, "%.17g", v);
+    answer(PSRT_OK, text);
+}
+
+static void cmd_slices(char **w, int n)
+{
+    table_t *t = n ? find(w[0]) : NULL;
+    char text[4096];
+    size_t pos = 0;
+    if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
+    for (uint64_t i = 0; i < t->n && pos < sizeof text - 64; i++) {
+        uint64_t first = i & ~((1ull << 18) - 1);
+        if (at(t, i) != at(t, first)) {
+            snprintf(text, sizeof text, "mixed at %" PRIu64 ": %.17g, not %.17g", i, at(t, i),
+                     at(t, first));
+            return answer(PSRT_OK, text);
+        }
+        if (i == first) pos += (size_t)sprintf(text + pos, "%s%.17g", i ? " " : "", at(t, i));
+    }
     answer(PSRT_OK, text);
 }
 
@@ -439,6 +468,9 @@ static void cmd_simple(const char *c, char **w, int n)
     } else if (strcmp(c, "fill") == 0 && n == 2 && find(w[0])) {
         fill(find(w[0]), find(w[0])->grad, atof(w[1]));
         answer(PSRT_OK, NULL);
+    } else if (strcmp(c, "values") == 0 && n == 2 && find(w[0])) {
+        fill(find(w[0]), find(w[0])->value, atof(w[1]));
+        answer(PSRT_OK, NULL);
     } else if (strcmp(c, "flat") == 0 && n == 2 && find(w[0])) {
         flat(find(w[0]), atof(w[1]));
         answer(PSRT_OK, NULL);
@@ -447,6 +479,9 @@ static void cmd_simple(const char *c, char **w, int n)
         answer(psrt_barrier(ctx, w[0], n > 1 ? (uint32_t)atoi(w[1]) : 0, ns), NULL);
     } else if (strcmp(c, "test") == 0 && n == 1 && strtoull(w[0], NULL, 0) < nops) {
         answer(psrt_op_test(ops[strtoull(w[0], NULL, 0)], NULL), NULL);
+    } else if (strcmp(c, "cancel") == 0 && n == 1 && strtoull(w[0], NULL, 0) < nops) {
+        psrt_op_cancel(ops[strtoull(w[0], NULL, 0)]);
+        answer(PSRT_OK, NULL);
     } else if (strcmp(c, "destroy") == 0) {
         psrt_context_destroy(ctx);
         ctx = contexts[current] = NULL;
@@ -479,6 +514,8 @@ static void run(const char *c, char **w, int n)
         cmd_set(w, n);
     else if (strcmp(c, "sum") == 0)
         cmd_sum(w, n);
+    else if (strcmp(c, "slices") == 0)
+        cmd_slices(w, n);
     else if (strcmp(c, "at") == 0)
         cmd_at(w, n);
     else if (strcmp(c, "hash") == 0)
