@@ -10,20 +10,22 @@
 #define PSRTI_WIRE_VERSION 1
 
 typedef enum psrti_frame_type {
-    PSRTI_T_HELLO = 1,   /* dialler: payload psrti_hello_t (runtime/core/session.h)       */
-    PSRTI_T_WELCOME = 2, /* acceptor: session, or status and a text as payload            */
-    PSRTI_T_CTRL = 3,    /* payload: one protobuf control message                         */
-    PSRTI_T_PUSH = 4,    /* gradient; F_PULL: push_pull                                   */
-    PSRTI_T_PULL = 5,    /* header only                                                   */
-    PSRTI_T_INIT = 6,    /* values of a rank0 table                                       */
-    PSRTI_T_CLOCK = 7,   /* header only: worker's step ended on this table                */
-    PSRTI_T_ACK = 8,     /* header only: status; F_APPLIED, F_LATE                        */
-    PSRTI_T_VALUE = 9,   /* reply to a pull or push_pull: payload, step = version         */
-    PSRTI_T_MOVED = 10,  /* header only: step = owner, term = its term                    */
-    PSRTI_T_BYE = 11,    /* orderly end of a session                                      */
-    PSRTI_T_CANCEL = 12, /* header only: the request with this seq is taken back          */
-    PSRTI_T_BATCH = 13,  /* payload: headers of small data frames, each with its payload      */
-    PSRTI_T_MAX = 13
+    PSRTI_T_HELLO = 1,     /* dialler: payload psrti_hello_t (runtime/core/session.h)       */
+    PSRTI_T_WELCOME = 2,   /* acceptor: session, or status and a text as payload            */
+    PSRTI_T_CTRL = 3,      /* payload: one protobuf control message                         */
+    PSRTI_T_PUSH = 4,      /* gradient; F_PULL: push_pull                                   */
+    PSRTI_T_PULL = 5,      /* header only                                                   */
+    PSRTI_T_INIT = 6,      /* values of a rank0 table                                       */
+    PSRTI_T_CLOCK = 7,     /* header only: worker's step ended on this table                */
+    PSRTI_T_ACK = 8,       /* header only: status; F_APPLIED, F_LATE                        */
+    PSRTI_T_VALUE = 9,     /* reply to a pull or push_pull: payload, step = version         */
+    PSRTI_T_MOVED = 10,    /* header only: step = owner, term = its term                    */
+    PSRTI_T_BYE = 11,      /* orderly end of a session                                      */
+    PSRTI_T_CANCEL = 12,   /* header only: the request with this seq is taken back          */
+    PSRTI_T_BATCH = 13,    /* payload: headers of small data frames, each with its payload      */
+    PSRTI_T_PARTIALS = 14, /* between owners: measures of slices whose step is complete    */
+    PSRTI_T_VERDICT = 15,  /* the answer: what the group does with the step                */
+    PSRTI_T_MAX = 15
 } psrti_frame_type_t;
 
 /* How the payload of a PUSH or VALUE of an f32 table stands on the wire; `dtype` stays that of the
@@ -55,7 +57,8 @@ void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
 psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
                                  const char **why);
 /* Payload bytes that this header announces: length x size of dtype (with a codec: of its format) for
- * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH; 0 for others. ERR_PROTOCOL on overflow. */
+ * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH, PARTIALS, VERDICT; 0 for others.
+ * ERR_PROTOCOL on overflow. */
 psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p);
 
 /* 32-byte extension, little endian. */

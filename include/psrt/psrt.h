@@ -249,11 +249,16 @@ typedef struct psrt_dense_params {
     /** f32 tables: "none" (default), or "f16", "bf16": gradients and values travel with 16 bits an
      *  element, rounded by their sender; memory on both sides stays f32. */
     const char *codec;
+    /** Tables with the same group are clipped to one norm (clip_norm) and skipped together
+     *  (skip_nonfinite), which must be the same for all of them: torch's clip_grad_norm_ over a model.
+     *  Declare all of them before the first push to one; their steps go together: what is pushed
+     *  to one for step n is applied when step n of the others is complete. NULL: the table alone. */
+    const char *group;
 } psrt_dense_params_t;
 #define PSRT_DENSE_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(psrt_dense_params_t), PSRT_DTYPE_NONE, 0, { 0 }, NULL, NULL, NULL, NULL, NULL, 0,   \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 /**
@@ -288,10 +293,13 @@ typedef struct psrt_table_attr {
     uint64_t shape[PSRT_MAX_DIMS];
     uint64_t elements;
     uint64_t step; /**< the step that this worker's next push would have   */
+    /** Steps that changed nothing for their gradient was not finite (skip_nonfinite), as far as this
+     *  worker was told: up to the step of its last push_pull at least. */
+    uint64_t skipped_steps;
 } psrt_table_attr_t;
 #define PSRT_TABLE_ATTR_INIT                                                                       \
     {                                                                                              \
-        sizeof(psrt_table_attr_t), NULL, PSRT_DTYPE_NONE, 0, { 0 }, 0, 0                           \
+        sizeof(psrt_table_attr_t), NULL, PSRT_DTYPE_NONE, 0, { 0 }, 0, 0, 0                        \
     }
 
 /** Facts about a table. @return OK; ERR_INVALID  @threads any  @blocks no  @since 0.1 */

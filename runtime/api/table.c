@@ -119,6 +119,7 @@ psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr)
     memcpy(attr->shape, table->spec.shape, sizeof attr->shape);
     attr->elements = table->spec.elements;
     attr->step = psrti_worker_next_step(table->ctx->worker, table->ctable);
+    attr->skipped_steps = psrti_worker_skipped_steps(table->ctx->worker, table->ctable);
     return PSRT_OK;
 }
 

@@ -25,6 +25,7 @@ void psrti_spec_to_wire(const psrti_table_spec_t *spec, Psrt__TableSpec *out)
     out->average = spec->average != 0;
     out->deterministic = spec->deterministic != 0;
     out->codec = (uint32_t)spec->codec;
+    out->group = (char *)spec->group;
 }
 
 static int copy_text(char *out, size_t size, const char *in)
@@ -46,7 +47,8 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     if (!copy_text(s.name, sizeof s.name, in->name) ||
         !copy_text(s.init, sizeof s.init, in->init) ||
-        !copy_text(s.optimizer, sizeof s.optimizer, in->optimizer))
+        !copy_text(s.optimizer, sizeof s.optimizer, in->optimizer) ||
+        !copy_text(s.group, sizeof s.group, in->group))
         return psrti_fail(PSRT_ERR_PROTOCOL, "table specification: a text is too long");
     s.value_dtype = (psrt_dtype_t)in->value_dtype;
     s.grad_dtype = (psrt_dtype_t)in->grad_dtype;

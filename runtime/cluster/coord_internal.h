@@ -4,6 +4,7 @@
  *   coord_join.c    who gets which place
  *   coord_view.c    views and late joins
  *   coord_tables.c  the registry
+ *   coord_group.c   groups of tables, and first steps of late workers
  *   coord_barrier.c barriers
  *   coord_set.c     hyper-parameters set for a step
  *   coord_state.c   the state file */
@@ -72,7 +73,34 @@ typedef struct peer {
 } peer_t;
 
 struct barrier;
-struct table;
+
+/* A table of the registry. */
+typedef struct table {
+    psrti_list_t node;        /* in inflight; points at itself else */
+    psrti_list_t failed_node; /* in untold                          */
+    struct table *next_name;  /* same hash                          */
+    uint32_t id;
+    uint32_t first_worker; /* who declared it */
+    int complete, used;
+    psrt_status_t status;
+    char *text;
+    uint32_t owed; /* servers that have not answered; their bits: */
+    uint64_t *bits;
+    struct entry *waiters;
+    uint64_t join_view, open_step; /* as reported for the join to that view */
+    struct coord_group *group;     /* NULL: alone, or refused by its group */
+    psrti_list_t group_node;       /* in group->tables */
+    psrti_table_spec_t spec;
+} table_t;
+
+/* Tables that are clipped and skipped together. */
+typedef struct coord_group {
+    struct coord_group *next_name; /* same hash */
+    psrti_list_t tables;
+    int used;                      /* somebody pushed to one of them    */
+    int failed;                    /* with one of them all are          */
+    uint64_t join_view, open_step; /* the highest of its tables */
+} coord_group_t;
 
 struct psrti_coord {
     psrti_coord_params_t p;
@@ -94,7 +122,7 @@ struct psrti_coord {
     uint32_t join_owed;
 
     /* registry */
-    psrti_map_t by_id, by_name;
+    psrti_map_t by_id, by_name, groups;
     psrti_list_t inflight; /* tables that some server has not answered for */
     psrti_list_t untold;   /* tables that failed during this event */
     uint32_t next_table, table_bound;
@@ -173,6 +201,14 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server);
 void psrti_coord_server_gone(psrti_coord_t *c, place_t *server);
 void psrti_coord_worker_gone(psrti_coord_t *c, place_t *worker);
 void psrti_coord_tell_failed(psrti_coord_t *c); /* at the end of an event */
+void psrti_coord_fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const char *text);
+
+/* coord_group.c */
+/* Puts a new table into the group it names, or fails it. `known`: it was in it before this coordinator
+ * was started. */
+void psrti_coord_group_join(psrti_coord_t *c, table_t *t, int known);
+void psrti_coord_group_failed(psrti_coord_t *c, table_t *t); /* with this table */
+void psrti_coord_groups_free(psrti_coord_t *c);
 /* The highest open step of a table as the servers report it for the join in progress. */
 void psrti_coord_open_step(psrti_coord_t *c, uint32_t table, uint64_t step);
 psrt_status_t psrti_coord_collect_steps(psrti_coord_t *c, place_t *joiner);

@@ -27,22 +27,6 @@ struct request {
     entry_t entries[];
 };
 
-typedef struct table {
-    psrti_list_t node;        /* in inflight; points at itself else */
-    psrti_list_t failed_node; /* in untold                          */
-    struct table *next_name;  /* same hash                          */
-    uint32_t id;
-    uint32_t first_worker; /* who declared it */
-    int complete, used;
-    psrt_status_t status;
-    char *text;
-    uint32_t owed; /* servers that have not answered; their bits: */
-    uint64_t *bits;
-    entry_t *waiters;
-    uint64_t join_view, open_step; /* as reported for the join to that view */
-    psrti_table_spec_t spec;
-} table_t;
-
 static uint64_t name_hash(const char *name)
 {
     return psrti_hash_bytes(name, strlen(name)) | 1; /* keys of the map are not 0 */
@@ -57,18 +41,22 @@ static table_t *find(const psrti_coord_t *c, const char *name)
     return t;
 }
 
-/* Does a slice of the table live on this server? */
+static int owns(const psrti_coord_t *c, const place_t *server, uint16_t vshard)
+{
+    uint16_t owner = c->owner_of_vshard[vshard];
+
+    return owner >= server->first_owner && owner < server->first_owner + server->nthreads;
+}
+
+/* Does a slice of the table live on this server, or is its group decided there? */
 static int has_part(const psrti_coord_t *c, const table_t *t, const place_t *server)
 {
     uint64_t slices = psrti_slice_count(t->spec.elements);
     uint64_t hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
 
-    for (uint64_t i = 0; i < slices && i < c->p.vshards; i++) {
-        uint16_t owner = c->owner_of_vshard[psrti_slice_vshard(hash, i, c->p.vshards)];
-        if (owner >= server->first_owner && owner < server->first_owner + server->nthreads)
-            return 1;
-    }
-    return 0;
+    for (uint64_t i = 0; i < slices && i < c->p.vshards; i++)
+        if (owns(c, server, psrti_slice_vshard(hash, i, c->p.vshards))) return 1;
+    return owns(c, server, psrti_table_spec_group_vshard(&t->spec, c->p.vshards));
 }
 
 static int lost_part(const psrti_coord_t *c, const table_t *t)
@@ -200,7 +188,7 @@ static void complete(psrti_coord_t *c, table_t *t)
 }
 
 /* Those who were answered are told at the end of the event, all tables in one message. */
-static void fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const char *text)
+void psrti_coord_fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const char *text)
 {
     if (t->status != PSRT_OK) return;
     t->status = status;
@@ -208,6 +196,7 @@ static void fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const
     if (!t->text) psrti_coord_no_memory(c);
     if (t->complete || t->used) psrti_list_push(&c->untold, &t->failed_node);
     if (!t->complete) resolve(c, t);
+    psrti_coord_group_failed(c, t);
 }
 
 static size_t list_length(const psrti_list_t *head)
@@ -285,7 +274,7 @@ psrt_status_t psrti_coord_on_held(psrti_coord_t *c, place_t *server, const Psrt_
         if (!t || !owes(t, rank)) continue;
         paid(t, rank);
         if (st != PSRT_OK)
-            fail_table(c, t, st, msg->tables[i]->text);
+            psrti_coord_fail_table(c, t, st, msg->tables[i]->text);
         else if (t->owed == 0)
             complete(c, t);
     }
@@ -330,7 +319,7 @@ static void compare(psrti_coord_t *c, entry_t *e, const psrti_table_spec_t *spec
         return;
     e->mismatch = strdup(why);
     if (!e->mismatch) psrti_coord_no_memory(c);
-    if (!t->used) fail_table(c, t, PSRT_ERR_MISMATCH, why);
+    if (!t->used) psrti_coord_fail_table(c, t, PSRT_ERR_MISMATCH, why);
 }
 
 static psrt_status_t declare_one(psrti_coord_t *c, request_t *r, entry_t *e,
@@ -344,7 +333,8 @@ static psrt_status_t declare_one(psrti_coord_t *c, request_t *r, entry_t *e,
         e->table = table_new(c, next_id(c), spec);
         if (!e->table) return PSRT_ERR_NO_MEMORY;
         e->table->first_worker = rank;
-        if (e->table->owed == 0) complete(c, e->table);
+        psrti_coord_group_join(c, e->table, 0);
+        if (e->table->owed == 0 && e->table->status == PSRT_OK) complete(c, e->table);
     }
     compare(c, e, spec, rank);
     if (e->table->complete || e->table->status != PSRT_OK) return PSRT_OK;
@@ -408,7 +398,9 @@ void psrti_coord_on_used(psrti_coord_t *c, uint32_t table)
 {
     table_t *t = psrti_map_get(&c->by_id, table);
 
-    if (t) t->used = 1;
+    if (!t) return;
+    t->used = 1;
+    if (t->group) t->group->used = 1;
 }
 
 psrt_status_t psrti_coord_table_standing(const psrti_coord_t *c, uint32_t table, char *text,
@@ -458,16 +450,18 @@ static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *
         t->used = 1; /* nobody knows; this way a running worker is never disturbed */
         t->first_worker = PSRTI_TASK_ROLE(p->task) == PSRTI_WORKER ? PSRTI_TASK_RANK(p->task) : 0;
         c->next_table = PSRTI_MAX(c->next_table, in->id + 1);
+        psrti_coord_group_join(c, t, 1);
         if (status != PSRT_OK)
-            fail_table(c, t, status, in->text);
+            psrti_coord_fail_table(c, t, status, in->text);
         else if (lost_part(c, t))
-            fail_table(c, t, PSRT_ERR_SHARD_LOST, "a server was restarted, its part is lost");
+            psrti_coord_fail_table(c, t, PSRT_ERR_SHARD_LOST,
+                                   "a server was restarted, its part is lost");
         *t_p = t;
     }
     if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && owes(t, PSRTI_TASK_RANK(p->task))) {
         paid(t, PSRTI_TASK_RANK(p->task));
         if (status != PSRT_OK)
-            fail_table(c, t, status, in->text);
+            psrti_coord_fail_table(c, t, status, in->text);
         else if (t->owed == 0 && !c->recovering)
             complete(c, t);
     }
@@ -507,7 +501,7 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server)
         if (!has_part(c, t, server)) continue;
         snprintf(text, sizeof text, "table \"%s\": server:%u was restarted, its part is lost",
                  t->spec.name, rank);
-        fail_table(c, t, PSRT_ERR_SHARD_LOST, text);
+        psrti_coord_fail_table(c, t, PSRT_ERR_SHARD_LOST, text);
     }
 }
 
@@ -524,54 +518,6 @@ void psrti_coord_worker_gone(psrti_coord_t *c, place_t *worker)
     (void)c;
     for (psrti_list_t *node; (node = psrti_list_pop(&worker->requests)) != NULL;)
         PSRTI_LIST_ENTRY(node, request_t, node)->worker = NULL;
-}
-
-/* ---- steps for a late join ------------------------------------------------------------------- */
-
-void psrti_coord_open_step(psrti_coord_t *c, uint32_t table, uint64_t step)
-{
-    table_t *t = psrti_map_get(&c->by_id, table);
-
-    if (!t) return;
-    t->open_step = t->join_view == c->join_view ? PSRTI_MAX(t->open_step, step) : step;
-    t->join_view = c->join_view;
-}
-
-static int by_table(const void *a, const void *b)
-{
-    uint32_t x = (*(table_t *const *)a)->id, y = (*(table_t *const *)b)->id;
-
-    return (x > y) - (x < y);
-}
-
-psrt_status_t psrti_coord_collect_steps(psrti_coord_t *c, place_t *joiner)
-{
-    table_t **list = calloc(c->by_id.count + 1, sizeof *list);
-    uint32_t *ids = calloc(c->by_id.count + 1, sizeof *ids);
-    uint64_t *steps = calloc(c->by_id.count + 1, sizeof *steps);
-    uint32_t n = 0;
-    size_t pos = 0;
-
-    if (!list || !ids || !steps) {
-        free(list);
-        free(ids);
-        free(steps);
-        return PSRT_ERR_NO_MEMORY;
-    }
-    for (table_t *t; (t = psrti_map_next(&c->by_id, &pos, NULL)) != NULL;)
-        if (t->join_view == c->join_view) list[n++] = t;
-    qsort(list, n, sizeof *list, by_table);
-    for (uint32_t i = 0; i < n; i++) {
-        ids[i] = list[i]->id;
-        steps[i] = list[i]->open_step + 1;
-    }
-    free(list);
-    free(joiner->from_table);
-    free(joiner->from_step);
-    joiner->from_table = ids;
-    joiner->from_step = steps;
-    joiner->nfrom = n;
-    return PSRT_OK;
 }
 
 void psrti_coord_tables_free(psrti_coord_t *c)
@@ -591,6 +537,7 @@ void psrti_coord_tables_free(psrti_coord_t *c)
     for (uint32_t i = 0; c->workers && i < c->p.workers; i++)
         while (!psrti_list_empty(&c->workers[i].requests))
             request_free(PSRTI_LIST_ENTRY(c->workers[i].requests.next, request_t, node));
+    psrti_coord_groups_free(c);
     psrti_map_clear(&c->by_id);
     psrti_map_clear(&c->by_name);
 }

@@ -4,7 +4,7 @@
  * A net owns the interfaces of one thread. Every connection starts with the handshake of session.h,
  * which proves both ends to each other; nothing else is let through before.
  * Invariants:
- * - at most one link per (peer task, channel) is accepted; a newer one of the same or a higher
+ * - at most one link per (peer task, channel) is accepted, threads of servers apart; a newer one of the same or a higher
  *   incarnation closes the older before it carries traffic; a lower incarnation is refused;
  * - every frame that reaches on_msg has the session of its link;
  * - after LOST nothing more comes from a link and its pending sends are done.
@@ -28,7 +28,7 @@ typedef struct psrti_link {
     uint32_t session;
     uint32_t task; /* of the peer */
     uint64_t incarnation;
-    uint32_t channel; /* data: owner index; control: 0 */
+    uint32_t channel; /* data: as in HELLO (session.h); control: 0 */
     int up;
     void *user;
     const char *transport; /* name of the path, "" before UP */

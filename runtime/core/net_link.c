@@ -271,11 +271,11 @@ static psrt_rx_t refuse(net_link_t *link, psrt_status_t status, const char *text
     return PSRT_RX_DONE;
 }
 
-static net_link_t *find_accepted(const psrti_net_t *net, uint32_t task)
+static net_link_t *find_accepted(const psrti_net_t *net, uint32_t task, uint32_t channel)
 {
     for (psrti_list_t *node = net->up.next; node != &net->up; node = node->next) {
         net_link_t *link = PSRTI_LIST_ENTRY(node, net_link_t, node);
-        if (link->accepted && link->pub.task == task) return link;
+        if (link->accepted && link->pub.task == task && link->pub.channel == channel) return link;
     }
     return NULL;
 }
@@ -285,7 +285,7 @@ static net_link_t *find_accepted(const psrti_net_t *net, uint32_t task)
 static psrt_status_t supersede(psrti_net_t *net, const psrti_hello_t *hello, char *text,
                                size_t size)
 {
-    net_link_t *old = net->p.control ? NULL : find_accepted(net, hello->task);
+    net_link_t *old = net->p.control ? NULL : find_accepted(net, hello->task, hello->channel);
 
     if (!old) return PSRT_OK;
     if (hello->incarnation < old->pub.incarnation) {

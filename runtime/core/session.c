@@ -113,9 +113,9 @@ psrt_status_t psrti_hello_check(const psrti_hello_t *hello, const psrti_jobkey_t
                  level_name(level));
         return PSRT_ERR_REFUSED;
     }
-    if (hello->channel != channel) {
-        snprintf(text, size, "channel %u was asked for, this is channel %u", hello->channel,
-                 channel);
+    if (PSRTI_CHANNEL(hello->channel) != channel) {
+        snprintf(text, size, "channel %u was asked for, this is channel %u",
+                 PSRTI_CHANNEL(hello->channel), channel);
         return PSRT_ERR_REFUSED;
     }
     return PSRT_OK;

@@ -33,10 +33,17 @@ typedef struct psrti_acceptor {
     uint8_t challenge[PSRTI_CHALLENGE_BYTES]; /* random, of this connection */
 } psrti_acceptor_t;
 
+/* Channel of a HELLO: the acceptor's channel; and of a server's thread that dials which one it is, so
+ * that each may have a session with the same acceptor. */
+#define PSRTI_CHANNEL(acceptor) ((acceptor)&0xffffu)
+#define PSRTI_CHANNEL_FROM(acceptor, thread) ((uint32_t)(acceptor) | ((uint32_t)(thread) + 1) << 16)
+#define PSRTI_CHANNEL_THREAD(channel)                                                              \
+    (((channel) >> 16) - 1) /* UINT32_MAX: not a server's thread */
+
 typedef struct psrti_hello {
     uint8_t nonce[16]; /* names the job */
     uint32_t task;     /* of the dialler */
-    uint32_t channel;  /* data: owner index; control: 0 */
+    uint32_t channel;  /* data: the acceptor's thread, PSRTI_CHANNEL; control: 0 */
     uint64_t incarnation;
     uint64_t challenge; /* random, of this connection */
     uint32_t level;     /* psrti_level_t */

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "kernels/optimizer.h"
+#include "runtime/core/placement.h"
 
 #define MAX_BYTES (1ull << 62) /* so that offsets and sums of sizes cannot overflow */
 #define MAX_WAIT 1000000       /* of ssp:s and sync:backup=b */
@@ -168,7 +169,7 @@ static psrt_status_t set_reduce(const psrt_dense_params_t *p, psrti_table_spec_t
 }
 
 /* A two-phase optimizer waits for a fact about the whole table, so there must be steps of the whole
- * table. */
+ * table, each the sum of one set of workers. */
 static psrt_status_t check_two_phase(const psrti_optimizer_t *opt, const psrti_table_spec_t *spec)
 {
     if (!psrti_optimizer_two_phase(opt)) return PSRT_OK;
@@ -177,10 +178,31 @@ static psrt_status_t check_two_phase(const psrti_optimizer_t *opt, const psrti_t
                           "table %s: optimizer %s needs consistency sync: its updates depend on "
                           "the gradient of the whole table",
                           spec->name, spec->optimizer);
-    return psrti_fail(PSRT_ERR_UNSUPPORTED,
-                      "table %s: optimizer %s: updates that depend on the gradient of the whole "
-                      "table are not supported yet",
-                      spec->name, spec->optimizer);
+    if (spec->backup)
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "table %s: optimizer %s does not go with backup workers: each slice would "
+            "have the gradient of other workers, and their norm that of none",
+            spec->name, spec->optimizer);
+    return PSRT_OK;
+}
+
+static psrt_status_t set_group(const char *group, psrti_table_spec_t *spec)
+{
+    psrti_optimizer_t opt;
+    if (!group || !*group) return PSRT_OK;
+    if (strlen(group) > PSRTI_NAME_MAX)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: the name of a group has 1 to %d bytes",
+                          spec->name, PSRTI_NAME_MAX);
+    psrt_status_t rc = psrti_optimizer_parse(spec->optimizer, &opt);
+    if (rc) return name_table(rc, spec);
+    if (opt.clip_norm == 0 && opt.skip_nonfinite == 0)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: group %s: tables share clip_norm and skip_nonfinite, and "
+                          "optimizer %s has neither",
+                          spec->name, group, spec->optimizer);
+    strcpy(spec->group, group);
+    return PSRT_OK;
 }
 
 /* After the consistency. */
@@ -218,6 +240,7 @@ psrt_status_t psrti_table_spec_make(const char *name, const psrt_dense_params_t 
     if (!rc) rc = set_init(params->init, &s);
     if (!rc) rc = set_consistency(params->consistency, &s);
     if (!rc) rc = set_optimizer(params->optimizer, &s);
+    if (!rc) rc = set_group(params->group, &s);
     if (!rc) rc = set_reduce(params, &s);
     if (!rc) *spec = s;
     return rc;
@@ -275,6 +298,8 @@ psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *
             strcpy(ta, a->deterministic ? "1" : "0"), strcpy(tb, b->deterministic ? "1" : "0"))
     DIFFERS("codec", a->codec != b->codec, strcpy(ta, codec_names[a->codec]),
             strcpy(tb, codec_names[b->codec]))
+    DIFFERS("group", strcmp(a->group, b->group) != 0, strcpy(ta, *a->group ? a->group : "none"),
+            strcpy(tb, *b->group ? b->group : "none"))
 #undef DIFFERS
     if (!field) return PSRT_OK;
     snprintf(why, why_size, "table %s: %s is %s on %s, but %s on %s", a->name, field, ta, a_who, tb,
@@ -286,7 +311,8 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
 {
     char consistency[32];
     if (memchr(s->name, 0, sizeof s->name) == NULL || memchr(s->init, 0, sizeof s->init) == NULL ||
-        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL || s->consistency > PSRTI_SSP ||
+        memchr(s->optimizer, 0, sizeof s->optimizer) == NULL ||
+        memchr(s->group, 0, sizeof s->group) == NULL || s->consistency > PSRTI_SSP ||
         s->codec >= PSRTI_CODECS || (s->backup && s->consistency != PSRTI_SYNC))
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed table specification");
     consistency_text(s, consistency, sizeof consistency);
@@ -300,6 +326,7 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
     p.reduce = s->average ? "average" : "sum";
     p.deterministic = s->deterministic;
     p.codec = codec_names[s->codec];
+    p.group = s->group;
     psrti_table_spec_t made;
     psrt_status_t rc = psrti_table_spec_make(s->name, &p, &made);
     if (rc) return rc;
@@ -307,4 +334,27 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
         s->acc_dtype != made.acc_dtype)
         return psrti_fail(PSRT_ERR_PROTOCOL, "table %s: malformed specification", s->name);
     return PSRT_OK;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------ */
+
+uint16_t psrti_table_spec_group_vshard(const psrti_table_spec_t *s, uint32_t nvshards)
+{
+    const char *name = *s->group ? s->group : s->name;
+    return psrti_slice_vshard(psrti_hash_bytes(name, strlen(name)), 0, nvshards);
+}
+
+psrt_status_t psrti_table_spec_match(const psrti_table_spec_t *a, const psrti_table_spec_t *b,
+                                     char *why, size_t why_size)
+{
+    psrti_optimizer_t x, y;
+    if (psrti_optimizer_parse(a->optimizer, &x) != PSRT_OK ||
+        psrti_optimizer_parse(b->optimizer, &y) != PSRT_OK)
+        return PSRT_ERR_MISMATCH;
+    int clip = x.clip_norm != y.clip_norm;
+    if (!clip && x.skip_nonfinite == y.skip_nonfinite) return PSRT_OK;
+    snprintf(why, why_size, "group %s: %s is %.17g for table %s, but %.17g for table %s", a->group,
+             clip ? "clip_norm" : "skip_nonfinite", clip ? x.clip_norm : x.skip_nonfinite, a->name,
+             clip ? y.clip_norm : y.skip_nonfinite, b->name);
+    return PSRT_ERR_MISMATCH;
 }

@@ -26,7 +26,8 @@ typedef struct psrti_table_spec {
     uint32_t backup;    /* sync: workers that a step does not wait for */
     int average;        /* else sum */
     int deterministic;
-    psrti_codec_t codec; /* of gradients and values on the wire; f32 only */
+    psrti_codec_t codec;            /* of gradients and values on the wire; f32 only */
+    char group[PSRTI_NAME_MAX + 1]; /* whose tables are clipped and skipped together; "": alone */
 } psrti_table_spec_t;
 
 /* Checks and completes the user's parameters. ERR_INVALID names table and field. */
@@ -47,5 +48,11 @@ static inline psrt_dtype_t psrti_table_spec_wire(const psrti_table_spec_t *spec,
 int psrti_table_spec_averages(const psrti_table_spec_t *spec);
 /* Checks a specification that came over the wire as psrti_table_spec_make checks the user's. */
 psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *spec);
+
+/* The virtual shard whose owner decides for the group; for a table alone that of its first slice. */
+uint16_t psrti_table_spec_group_vshard(const psrti_table_spec_t *spec, uint32_t nvshards);
+/* May two tables be in one group? OK or ERR_MISMATCH with a text that names both in why. */
+psrt_status_t psrti_table_spec_match(const psrti_table_spec_t *a, const psrti_table_spec_t *b,
+                                     char *why, size_t why_size);
 
 #endif

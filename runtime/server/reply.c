@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/server/shard_int.h"
+#include "runtime/server/group.h"
 
 #define SMALL_BLOCK 2048u
 
@@ -181,6 +181,7 @@ void psrti_owed_send(psrti_shard_t *s, psrti_peer_t *peer)
 
 void psrti_shard_link_writable(psrti_shard_t *s, psrti_peer_t *peer)
 {
+    if (peer->is_owner) psrti_owner_writable(s, peer);
     peer->full = 0;
     psrti_owed_send(s, peer);
 }
@@ -249,6 +250,7 @@ void psrti_reply_value(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
 void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t *ended,
                           const psrti_peer_t *except)
 {
+    const psrti_group_t *group = slice->table->group;
     for (psrti_list_t *n = s->peers.next; n != &s->peers; n = n->next) {
         psrti_peer_t *peer = PSRTI_LIST_ENTRY(n, psrti_peer_t, node);
         if (peer == except || !psrti_bit_get(ended, peer->rank)) continue;
@@ -258,7 +260,8 @@ void psrti_notify_applied(psrti_shard_t *s, psrti_slice_t *slice, const uint64_t
                            .step = slice->version,
                            .table = slice->table->id,
                            .vshard = slice->vshard,
-                           .offset = slice->first };
+                           .offset = slice->first,
+                           .length = group ? group->skipped_steps : 0 };
         reply(s, peer, &hdr, NULL);
     }
 }

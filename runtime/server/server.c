@@ -15,6 +15,7 @@
 #include "runtime/cluster/member.h"
 #include "runtime/core/bind.h"
 #include "runtime/core/net.h"
+#include "runtime/core/session.h"
 #include "runtime/server/shard.h"
 
 /* A command of the member's thread, one copy for all threads of the server; the last one to finish it
@@ -55,6 +56,8 @@ typedef struct sthread {
     int started;
     psrti_net_t *net;
     psrti_shard_t *shard; /* from the first view on */
+    psrti_link_t **out;   /* by owner: dialled, for groups of tables; NULL: none */
+    uint32_t nowners;
     pthread_mutex_t lock; /* of the inbox           */
     entry_t *first, **last;
     atomic_int filled; /* the inbox has something */
@@ -152,7 +155,8 @@ static void *copy_of(const void *data, size_t bytes)
 static void on_joined(void *arg, uint64_t incarnation)
 {
     psrti_server_t *s = arg;
-    (void)incarnation; /* a server only accepts: its peers know it from the view */
+    for (uint32_t i = 0; i < s->nthreads; i++)
+        psrti_net_set_incarnation(s->threads[i].net, incarnation);
     pthread_mutex_lock(&s->lock);
     pthread_mutex_unlock(&s->lock);
 }
@@ -269,18 +273,56 @@ static void *shard_alloc(void *arg, uint64_t bytes)
 
 static void shard_free(void *arg, void *ptr) { psrti_net_free(((sthread_t *)arg)->net, ptr); }
 
+/* UP and LOST follow through on_link; a link that is there already is on its way. */
+static void shard_dial(void *arg, uint32_t owner, const psrti_view_owner_t *to)
+{
+    sthread_t *t = arg;
+    if (owner >= t->nowners || t->out[owner] || !to->alive) return;
+    psrt_status_t rc =
+        psrti_net_connect(t->net, to->addr, to->naddrs, PSRTI_TASK(PSRTI_SERVER, to->server),
+                          PSRTI_CHANNEL_FROM(to->thread, t->index), &t->out[owner]);
+    if (rc)
+        psrti_warn("server:%u: %s", t->server->p.rank, psrt_last_error());
+    else
+        t->out[owner]->incarnation = to->incarnation;
+}
+
+static void create_shard(sthread_t *t, uint32_t owner, uint32_t nowners)
+{
+    psrti_shard_env_t env = { t,
+                              shard_send,
+                              shard_map,
+                              shard_alloc,
+                              shard_free,
+                              shard_dial,
+                              psrti_config_u64(t->server->p.config, PSRTI_CONF_MAX_MESSAGE) };
+    t->out = calloc(nowners, sizeof(void *));
+    t->nowners = t->out ? nowners : 0;
+    if (psrti_shard_create(owner, t->server->kernels, &env, &t->shard) != PSRT_OK)
+        psrti_error("server:%u: %s", t->server->p.rank, psrt_last_error());
+}
+
+/* Of an owner that is dead, or not the one that was dialled. */
+static void drop_stale_links(sthread_t *t, const psrti_view_t *v)
+{
+    for (uint32_t i = 0; i < t->nowners && i < v->nowners; i++) {
+        psrti_link_t *link = t->out[i];
+        if (!link || (v->owners[i].alive && link->incarnation == v->owners[i].incarnation))
+            continue;
+        t->out[i] = NULL;
+        psrti_peer_t *peer = link->user;
+        psrti_net_drop(t->net, link);
+        if (peer) psrti_shard_link_lost(t->shard, peer);
+    }
+}
+
 static void do_view(sthread_t *t, const job_t *j)
 {
     const psrti_view_t *v = j->view;
-    for (uint32_t i = 0; !t->shard && i < v->nowners; i++) {
-        if (v->owners[i].server != t->server->p.rank || v->owners[i].thread != t->index) continue;
-        psrti_shard_env_t env = {
-            t,           shard_send, shard_map,
-            shard_alloc, shard_free, psrti_config_u64(t->server->p.config, PSRTI_CONF_MAX_MESSAGE)
-        };
-        if (psrti_shard_create(i, t->server->kernels, &env, &t->shard) != PSRT_OK)
-            psrti_error("server:%u: %s", t->server->p.rank, psrt_last_error());
-    }
+    for (uint32_t i = 0; !t->shard && i < v->nowners; i++)
+        if (v->owners[i].server == t->server->p.rank && v->owners[i].thread == t->index)
+            create_shard(t, i, v->nowners);
+    drop_stale_links(t, v);
     if (t->shard) psrti_shard_view(t->shard, j->view, j->worker, j->count, j->table, j->step);
 }
 
@@ -376,9 +418,12 @@ static void drain_inbox(sthread_t *t)
 static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char *text, size_t size)
 {
     const sthread_t *t = arg;
-    (void)incarnation; /* the shard knows from the view which life of a worker counts */
-    if (PSRTI_TASK_ROLE(task) != PSRTI_WORKER || PSRTI_TASK_RANK(task) >= t->server->p.workers) {
-        snprintf(text, size, "not a worker of this job");
+    (void)incarnation; /* the shard knows from the view which life of a task counts */
+    uint32_t places = PSRTI_TASK_ROLE(task) == PSRTI_WORKER   ? t->server->p.workers
+                      : PSRTI_TASK_ROLE(task) == PSRTI_SERVER ? t->server->p.servers
+                                                              : 0;
+    if (PSRTI_TASK_RANK(task) >= places) {
+        snprintf(text, size, "not a worker or server of this job");
         return PSRT_ERR_REFUSED;
     }
     if (!t->shard) {
@@ -388,21 +433,34 @@ static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char 
     return PSRT_OK;
 }
 
+/* NULL: no memory, or no owner of this job; what it sends is refused then. */
+static psrti_peer_t *link_up(sthread_t *t, psrti_link_t *link)
+{
+    if (PSRTI_TASK_ROLE(link->task) == PSRTI_WORKER)
+        return psrti_shard_link_up(t->shard, link, link->task, link->incarnation);
+    for (uint32_t i = 0; i < t->nowners; i++)
+        if (t->out[i] == link) return psrti_shard_owner_up(t->shard, link, i, 0, 1);
+    uint32_t owner = psrti_shard_owner_of(t->shard, PSRTI_TASK_RANK(link->task),
+                                          PSRTI_CHANNEL_THREAD(link->channel));
+    return owner == UINT32_MAX ? NULL
+                               : psrti_shard_owner_up(t->shard, link, owner, link->incarnation, 0);
+}
+
 static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psrt_status_t status,
                     const char *text)
 {
     sthread_t *t = arg;
     char name[32];
     switch (event) {
-    case PSRTI_LINK_UP:
-        link->user = psrti_shard_link_up(t->shard, link, link->task, link->incarnation);
-        break;
+    case PSRTI_LINK_UP: link->user = link_up(t, link); break;
     case PSRTI_LINK_WRITABLE:
         if (link->user) psrti_shard_link_writable(t->shard, link->user);
         break;
     case PSRTI_LINK_LOST:
         psrti_debug("link to %s lost: %s %s", psrti_task_name(link->task, name),
                     psrt_status_text(status), text ? text : "");
+        for (uint32_t i = 0; i < t->nowners; i++)
+            if (t->out[i] == link) t->out[i] = NULL;
         if (link->user) psrti_shard_link_lost(t->shard, link->user);
         link->user = NULL;
         break;
@@ -443,6 +501,7 @@ static void *thread_main(void *arg)
             psrti_net_sleep(t->net, 10 * PSRTI_NS_PER_MS);
             continue;
         }
+        if (t->shard) psrti_shard_progress(t->shard, t->last_loop);
         if (psrti_net_progress(t->net))
             psrti_spin_hit(&t->spin);
         else if (!psrti_spin_again(&t->spin))
@@ -583,6 +642,7 @@ static void thread_close(sthread_t *t)
     if (t->net) psrti_net_close_links(t->net);
     psrti_shard_destroy(t->shard);
     psrti_net_close(t->net);
+    free(t->out);
     if (t->server) pthread_mutex_destroy(&t->lock);
 }
 

@@ -8,20 +8,20 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "runtime/server/shard_int.h"
+#include "runtime/server/group.h"
 
 #define MAX_CHANGES 256 /* set for steps that are still to come */
 
 static int is_sync(const psrti_stable_t *t) { return t->spec.consistency == PSRTI_SYNC; }
 
-/* Steps below are closed on some slice, those below `all` on every one. */
+/* Steps below are closed on some slice, or complete and measured, those below `all` on every one. */
 static uint64_t closed_steps(const psrti_stable_t *t, uint64_t *all)
 {
     uint64_t some = 0;
     *all = UINT64_MAX;
     for (uint64_t i = 0; i < t->nslices; i++) {
         if (!t->slice[i]) continue;
-        some = PSRTI_MAX(some, t->slice[i]->version);
+        some = PSRTI_MAX(some, t->slice[i]->version + t->slice[i]->sealed);
         *all = PSRTI_MIN(*all, t->slice[i]->version);
     }
     return some;
@@ -57,6 +57,7 @@ static void let_go(psrti_shard_t *s)
     t->set_hold = UINT64_MAX;
     for (uint64_t i = 0; is_sync(t) && i < t->nslices; i++)
         if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
+    psrti_groups_run(s);
 }
 
 /* Can the change be made, and does its optimizer take it beside what is set for that step? Makes room

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "runtime/server/arith.h"
-#include "runtime/server/shard_int.h"
+#include "runtime/server/group.h"
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
@@ -27,6 +27,9 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
     s->batches.limit = env->batch_bytes;
     psrti_list_init(&s->peers);
     psrti_list_init(&s->free_owed);
+    psrti_list_init(&s->groups);
+    psrti_list_init(&s->dirty_groups);
+    psrti_list_init(&s->waiting_groups);
     *shard_p = s;
     return PSRT_OK;
 }
@@ -61,6 +64,7 @@ static void table_free(psrti_shard_t *s, psrti_stable_t *t)
     free(t->skipped);
     free(t->clock);
     free(t->changes);
+    free(t->collected);
     free(t);
 }
 
@@ -71,10 +75,15 @@ void psrti_shard_destroy(psrti_shard_t *s)
     void *v;
     while (!psrti_list_empty(&s->peers))
         psrti_shard_link_lost(s, PSRTI_LIST_ENTRY(s->peers.next, psrti_peer_t, node));
+    for (uint32_t i = 0; s->owners && i < s->view->nowners; i++) {
+        if (s->owners[i].out) psrti_shard_link_lost(s, s->owners[i].out);
+        if (s->owners[i].in) psrti_shard_link_lost(s, s->owners[i].in);
+    }
     while ((v = psrti_map_next(&s->tables, &pos, NULL)))
         table_free(s, v);
     for (pos = 0; (v = psrti_map_next(&s->windows, &pos, NULL));)
         free(v);
+    psrti_groups_free(s);
     psrti_map_clear(&s->tables);
     psrti_map_clear(&s->windows);
     while (s->free_tx) {
@@ -87,6 +96,7 @@ void psrti_shard_destroy(psrti_shard_t *s)
         free(PSRTI_LIST_ENTRY(n, psrti_owed_t, node));
     psrti_batches_free(&s->batches);
     psrti_view_unref(s->view);
+    free(s->owners);
     free(s->scratch);
     free(s);
 }
@@ -178,6 +188,7 @@ psrt_status_t psrti_shard_hold(psrti_shard_t *s, uint32_t id, const psrti_table_
         t->spec = *spec;
         rc = table_fill(s, t);
         if (!rc) rc = psrti_map_put(&s->tables, id, t);
+        if (!rc && (rc = psrti_group_join(s, t))) psrti_map_remove(&s->tables, id);
     }
     if (!rc) return PSRT_OK;
     if (t) table_free(s, t);
@@ -228,6 +239,8 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     s->view = psrti_view_ref(view);
     psrti_view_unref(old);
     s->nworkers = view->nworkers;
+    if (!s->owners) s->owners = calloc(view->nowners, sizeof *s->owners);
+    psrti_groups_view(s);
     if (joins) join_worker(s, joiner, count, table, from_step);
     size_t pos = 0;
     psrti_stable_t *t;
@@ -237,6 +250,7 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
         t->hold_from = UINT64_MAX;
     psrti_gather_begin(s);
     each_slice(s, review);
+    psrti_groups_run(s);
     psrti_gather_end(s);
 }
 
@@ -291,6 +305,7 @@ psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task, u
 
 void psrti_shard_link_lost(psrti_shard_t *s, psrti_peer_t *peer)
 {
+    if (peer->is_owner) psrti_owner_lost(s, peer);
     PSRTI_LIST_FOREACH_SAFE(n, tmp, &peer->waits)
     psrti_wait_free(PSRTI_LIST_ENTRY(n, psrti_wait_t, peer_node));
     while (!psrti_list_empty(&peer->owed))
@@ -348,6 +363,7 @@ static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *
 psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
 {
     const psrt_hdr_t *req = &msg->hdr;
+    if (peer->is_owner) return psrti_group_msg(s, peer, msg);
     if (req->type == PSRTI_T_BYE) return PSRT_RX_DONE;
     if (req->type == PSRTI_T_BATCH) return psrti_batch_msg(s, peer, msg);
     if (req->type != PSRTI_T_PUSH && req->type != PSRTI_T_PULL && req->type != PSRTI_T_INIT &&

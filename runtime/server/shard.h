@@ -30,6 +30,8 @@ typedef struct psrti_shard_env {
     /* Values: memory that the links carry without a copy. Zeroed or not. NULL: none left. */
     void *(*alloc)(void *arg, uint64_t bytes);
     void (*free)(void *arg, void *ptr);
+    /* Wants a link to another owner, see psrti_shard_owner_up. Asked again while there is none. */
+    void (*dial)(void *arg, uint32_t owner, const psrti_view_owner_t *address);
     uint64_t batch_bytes; /* payload of a BATCH at most; 0: every answer goes alone */
 } psrti_shard_env_t;
 
@@ -68,21 +70,33 @@ void psrti_shard_set_end(psrti_shard_t *shard, uint64_t number, int commit, uint
 
 psrti_peer_t *psrti_shard_link_up(psrti_shard_t *shard, void *link, uint32_t task,
                                   uint64_t incarnation);
+/* A link with another owner, which one of the two dialled; it is written, lost and read like the
+ * others. The newest one in a direction counts. NULL: no memory. */
+psrti_peer_t *psrti_shard_owner_up(psrti_shard_t *shard, void *link, uint32_t owner,
+                                   uint64_t incarnation, int dialled);
+/* Index of a server's thread, UINT32_MAX: there is no such owner. */
+uint32_t psrti_shard_owner_of(const psrti_shard_t *shard, uint32_t server, uint32_t thread);
+/* Repeats to other owners what they did not answer. The time of the next repetition. */
+uint64_t psrti_shard_progress(psrti_shard_t *shard, uint64_t now);
 void psrti_shard_link_writable(psrti_shard_t *shard, psrti_peer_t *peer);
 void psrti_shard_link_lost(psrti_shard_t *shard, psrti_peer_t *peer);
 psrt_rx_t psrti_shard_msg(psrti_shard_t *shard, psrti_peer_t *peer, psrt_msg_t *msg);
 
 typedef struct psrti_shard_counts {
-    uint64_t applied;    /* messages whose gradient was added or applied */
-    uint64_t duplicates; /* messages found in a window or by (step, worker) */
-    uint64_t late;       /* contributions to closed steps                */
-    uint64_t moved;      /* messages refused for their term              */
-    uint64_t parked;     /* pulls and push_pulls that had to wait        */
-    uint64_t canceled;   /* requests taken back before they were served  */
-    uint64_t steps;      /* sync steps of slices closed                  */
-    uint64_t blocks;     /* value blocks in use, all versions            */
-    uint64_t batches;    /* BATCH frames sent                            */
-    uint64_t batched;    /* answers in them                              */
+    uint64_t applied;           /* messages whose gradient was added or applied */
+    uint64_t duplicates;        /* messages found in a window or by (step, worker) */
+    uint64_t late;              /* contributions to closed steps                */
+    uint64_t moved;             /* messages refused for their term              */
+    uint64_t parked;            /* pulls and push_pulls that had to wait        */
+    uint64_t canceled;          /* requests taken back before they were served  */
+    uint64_t steps;             /* sync steps of slices closed                  */
+    uint64_t blocks;            /* value blocks in use, all versions            */
+    uint64_t batches;           /* BATCH frames sent                            */
+    uint64_t batched;           /* answers in them                              */
+    uint64_t reports;           /* messages with partials sent to owners of groups */
+    uint64_t reports_repeated;  /* after a time without a verdict                  */
+    uint64_t verdicts_repeated; /* because a report came again                     */
+    uint64_t skipped;           /* steps of groups that changed nothing            */
 } psrti_shard_counts_t;
 void psrti_shard_counts(const psrti_shard_t *shard, psrti_shard_counts_t *out);
 

@@ -21,6 +21,24 @@ typedef struct psrti_block {
     uint32_t pins; /* sends in flight that read it */
 } psrti_block_t;
 
+/* Two-phase tables: what is measured on a slice when a step is complete. */
+typedef struct psrti_partial {
+    double square;       /* sum of squares of the gradient; second round: of the update */
+    double value_square; /* of the values, if the optimizer needs it                    */
+    uint8_t nonfinite;   /* the gradient has NaN or infinities                          */
+    uint8_t known;       /* where partials are collected: this one is there             */
+} psrti_partial_t;
+
+typedef struct psrti_norms {
+    double grad, value, update; /* of the whole table */
+} psrti_norms_t;
+
+/* What the update of a two-phase table also depends on. */
+typedef struct psrti_facts {
+    double scale; /* of the gradient */
+    psrti_norms_t norms;
+} psrti_facts_t;
+
 /* Contributions to a sync step of a slice. */
 typedef struct psrti_step {
     void *acc;             /* sum so far; NULL: nothing yet                            */
@@ -35,7 +53,9 @@ typedef struct psrti_slice {
     struct psrti_stable *table;
     uint64_t index, first, len;
     uint16_t vshard;
-    uint8_t ready;      /* values are set (rank0 tables: after INIT) */
+    uint8_t ready;  /* values are set (rank0 tables: after INIT) */
+    uint8_t sealed; /* two-phase: step `version` is complete and measured, not applied */
+    psrti_partial_t partial;
     psrti_block_t *cur; /* what pulls read                                                   */
     void *master;       /* the values in acc_dtype, if they are sent in another; NULL: in cur */
     uint64_t version;   /* sync: closed steps; else: applied messages */
@@ -73,6 +93,11 @@ typedef struct psrti_stable {
     uint64_t set_hold;          /* the same for a set that is not decided   */
     psrti_change_t *changes;    /* set for steps that are not closed on all slices; see set.c */
     uint32_t nchanges;
+    struct psrti_group *group; /* two-phase tables; NULL: the others       */
+    int is_local;              /* of a group: it has slices here           */
+    psrti_norms_t norms;
+    uint64_t norms_heard;       /* number of the round that they are of     */
+    psrti_partial_t *collected; /* by slice: at the owner of the group      */
 } psrti_stable_t;
 
 /* A parked pull. */
@@ -100,7 +125,15 @@ struct psrti_peer {
     uint64_t incarnation;
     int full; /* its link said AGAIN and is not writable yet */
     psrti_list_t owed, waits;
+    int is_owner, dialled; /* another owner, in no list; else a worker */
+    uint32_t owner;
 };
+
+/* Links with another owner: reports go out on one, come in on the other. */
+typedef struct psrti_owner_link {
+    psrti_peer_t *out, *in; /* NULL: none now */
+    uint64_t dial_due;      /* not earlier    */
+} psrti_owner_link_t;
 
 /* A send of a block in flight. */
 typedef struct psrti_stx {
@@ -130,6 +163,9 @@ struct psrti_shard {
     psrti_batches_t batches;
     int gathering; /* replies are kept until psrti_gather_end */
     void *scratch; /* PSRTI_APPLY_BLOCK */
+    uint64_t now;  /* of the last psrti_shard_progress */
+    psrti_list_t groups, dirty_groups, waiting_groups;
+    psrti_owner_link_t *owners; /* by owner */
     psrti_shard_counts_t counts;
 };
 
@@ -195,6 +231,16 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *tabl
 /* Closes every step of the slice that is complete; `except` (may be NULL) is not told. */
 void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except);
 void psrti_step_free(psrti_step_t *step, uint32_t nworkers);
+/* Two-phase tables. The sum of the complete step is in acc then, if there is any; its divisor. */
+uint32_t psrti_step_sum(psrti_shard_t *s, psrti_slice_t *slice);
+/* Writes the update over the gradient in acc. */
+void psrti_prepare(psrti_shard_t *s, psrti_slice_t *slice, void *acc, const psrti_facts_t *facts);
+/* One update of elements [first, first + len) with the gradient acc + last. `facts` NULL: one phase. */
+psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
+                          const void *acc, const void *last, uint32_t divisor,
+                          const psrti_facts_t *facts);
+/* Publishes the version after the apply of step `version`, tells all who ended it but `except`. */
+void psrti_step_closed(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except);
 /* Room for the slice in acc_dtype, not zeroed; free() it. NULL: no memory. */
 void *psrti_acc_new(const psrti_slice_t *slice);
 uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *table);

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "runtime/server/arith.h"
-#include "runtime/server/shard_int.h"
+#include "runtime/server/group.h"
 
 /* Steps that slices of a table can be apart; more is a malformed message, not a late worker. */
 #define MAX_SKIP (1u << 20)
@@ -58,11 +58,48 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
     psrti_average_update(slice, at, blk->value_out, blk->n);
 }
 
-/* One optimizer update of elements [first, first + len) of the slice with the gradient acc + last, block
- * by block so that the sum stays in the cache. Writes in place unless a reader holds the block; a
+/* The facts of the whole table, and the scaled gradient, of a block. */
+static void set_facts(psrti_shard_t *s, const psrti_stable_t *t, psrt_apply_t *blk,
+                      const psrti_facts_t *f)
+{
+    if (f->scale != 1) {
+        const struct psrti_kernels_of_type *k =
+            t->spec.acc_dtype == PSRT_F64 ? &s->k->f64 : &s->k->f32;
+        k->scale(s->scratch, blk->grad, f->scale, blk->n);
+        blk->grad = s->scratch;
+    }
+    blk->update = (void *)blk->grad; /* prepared: where the update lies */
+    blk->grad_norm = f->norms.grad;
+    blk->value_norm = f->norms.value;
+    blk->update_norm = f->norms.update;
+}
+
+void psrti_prepare(psrti_shard_t *s, psrti_slice_t *slice, void *acc, const psrti_facts_t *facts)
+{
+    psrti_stable_t *t = slice->table;
+    double params[PSRT_OPTIMIZER_MAX_PARAMS];
+    psrti_params_for(slice, params);
+    psrt_apply_t blk = { .params = params, .t = slice->updates + 1 };
+    uint64_t step = PSRTI_APPLY_BLOCK / t->acc_bytes;
+    const char *values = slice->master ? slice->master : slice->cur->data;
+    for (uint64_t i = 0; i < slice->len; i += step) {
+        char *at = (char *)acc + i * t->acc_bytes;
+        blk.n = PSRTI_MIN(step, slice->len - i);
+        blk.grad = at;
+        blk.value_in = values + i * t->acc_bytes;
+        for (int j = 0; j < t->opt.num_states; j++)
+            blk.state[j] = (char *)slice->state[j] + i * t->acc_bytes;
+        set_facts(s, t, &blk, facts);
+        blk.update = at;
+        (t->spec.acc_dtype == PSRT_F64 ? t->opt.ops->prepare_f64 : t->opt.ops->prepare_f32)(&blk);
+    }
+}
+
+/* Block by block, so that the sum stays in the cache. Writes in place unless a reader holds the block; a
  * master has no readers. */
-static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
-                           const void *acc, const void *last, uint32_t divisor)
+psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first, uint64_t len,
+                          const void *acc, const void *last, uint32_t divisor,
+                          const psrti_facts_t *facts)
 {
     psrti_stable_t *t = slice->table;
     psrti_block_t *in = slice->cur, *out = in;
@@ -79,6 +116,7 @@ static psrt_status_t apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t firs
         blk.n = PSRTI_MIN(step, len - i);
         blk.grad = combine(s, t, acc ? (const char *)acc + i * t->acc_bytes : NULL,
                            last ? (const char *)last + i * t->grad_bytes : NULL, blk.n, divisor);
+        if (facts) set_facts(s, t, &blk, facts);
         apply_block(s, slice, &blk, first + i, in, out);
     }
     slice->updates++;
@@ -195,9 +233,7 @@ static uint32_t contributors_of(const psrti_shard_t *s, psrti_slice_t *slice, ui
     return count;
 }
 
-/* After the apply of step n: publishes the version, tells all who ended it but `except`, whose own
- * answer says so. */
-static void closed(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
+void psrti_step_closed(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
 {
     uint64_t n = slice->version;
     size_t words = psrti_bit_words(s->nworkers);
@@ -219,19 +255,29 @@ static psrt_status_t close_step(psrti_shard_t *s, psrti_slice_t *slice, const vo
     if (slice->table->spec.deterministic) drain_staged(s, slice, n, 1);
     if (!st->acc && !last) return PSRT_OK;
     uint32_t contributors = contributors_of(s, slice, n) + (last != NULL);
-    return apply(s, slice, 0, slice->len, st->acc, last,
-                 slice->table->spec.average ? contributors : 1);
+    return psrti_apply(s, slice, 0, slice->len, st->acc, last,
+                       slice->table->spec.average ? contributors : 1, NULL);
+}
+
+uint32_t psrti_step_sum(psrti_shard_t *s, psrti_slice_t *slice)
+{
+    if (slice->table->spec.deterministic) drain_staged(s, slice, slice->version, 1);
+    return slice->step[slice->version % 2].contributors;
 }
 
 void psrti_close_steps(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except)
 {
+    if (slice->table->group) { /* the others of its group have a say */
+        if (is_complete(s, slice, slice->version, NULL)) psrti_group_seal(s, slice);
+        return;
+    }
     while (is_complete(s, slice, slice->version, NULL)) {
         if (close_step(s, slice, NULL)) {
             psrti_error("table %s: no memory to apply step %llu, it stays open",
                         slice->table->spec.name, (unsigned long long)slice->version);
             return;
         }
-        closed(s, slice, except);
+        psrti_step_closed(s, slice, except);
     }
 }
 
@@ -281,7 +327,7 @@ static psrt_status_t contribute(psrti_shard_t *s, psrti_peer_t *peer, psrti_slic
     uint64_t *contributed = psrti_contributed(s, slice, n);
     int end = (req->flags & PSRTI_F_END) != 0, seen = psrti_bit_get(contributed, peer->rank);
     int only = end && !seen && req->length == slice->len;
-    if (only && n == slice->version && is_complete(s, slice, n, peer) &&
+    if (only && !slice->table->group && n == slice->version && is_complete(s, slice, n, peer) &&
         is_last_in_order(s, slice, n, peer->rank)) {
         psrt_status_t rc = close_step(s, slice, g);
         if (rc) return rc;
@@ -358,6 +404,10 @@ static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *
         answer_push(s, peer, slice, req);
         return PSRT_RX_DONE;
     }
+    if (slice->sealed && req->step == slice->version) { /* it does not count for this step */
+        answer_late(s, peer, slice, req);
+        return PSRT_RX_DONE;
+    }
     psrt_status_t rc = contribute(s, peer, slice, req, g);
     if (rc < 0) {
         psrti_reply_ack(s, peer, req, rc, 0, slice->version);
@@ -365,8 +415,9 @@ static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *
     }
     psrti_window_record(w, req->seq);
     s->counts.applied++;
-    if (rc == PSRT_OK) closed(s, slice, peer);
+    if (rc == PSRT_OK) psrti_step_closed(s, slice, peer);
     psrti_close_steps(s, slice, peer);
+    psrti_groups_run(s);
     answer_push(s, peer, slice, req);
     return PSRT_RX_DONE;
 }
@@ -374,7 +425,8 @@ static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *
 static psrt_rx_t push_now(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
                           const psrt_hdr_t *req, psrti_window_t *w, const void *g)
 {
-    psrt_status_t rc = apply(s, slice, req->offset - slice->first, req->length, NULL, g, 1);
+    psrt_status_t rc =
+        psrti_apply(s, slice, req->offset - slice->first, req->length, NULL, g, 1, NULL);
     if (rc) {
         psrti_reply_ack(s, peer, req, rc, 0, slice->version);
         return PSRT_RX_DONE;
@@ -406,6 +458,7 @@ static void init_values(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
         slice->ready = 1;
         s->counts.applied++;
         if (slice->table->spec.consistency == PSRTI_SYNC) psrti_close_steps(s, slice, NULL);
+        psrti_groups_run(s);
         psrti_wake_slice(s, slice);
     }
     psrti_reply_ack(s, peer, req, PSRT_OK, PSRTI_F_APPLIED, slice->version);
@@ -493,6 +546,7 @@ static psrt_status_t clock_sync(psrti_shard_t *s, const psrti_peer_t *peer, psrt
         end_step(s, slice, n, peer->rank);
         psrti_close_steps(s, slice, NULL);
     }
+    psrti_groups_run(s);
     return PSRT_OK;
 }
 

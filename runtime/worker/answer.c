@@ -19,6 +19,8 @@ static void learn_version(psrti_client_t *c, const psrt_hdr_t *hdr)
     psrti_ctable_t *t = psrti_map_get(&c->tables, hdr->table);
     uint64_t slice = hdr->offset >> PSRTI_SLICE_SHIFT;
     if (!t || slice >= t->nslices || t->spec.consistency != PSRTI_SYNC) return;
+    if (hdr->type == PSRTI_T_ACK && hdr->seq == 0)
+        t->skipped_steps = PSRTI_MAX(t->skipped_steps, hdr->length);
     if (hdr->step <= t->slice[slice].version) return;
     t->slice[slice].version = hdr->step;
     psrti_slice_kick(c, t, slice);

@@ -156,18 +156,35 @@ static int is_any(const psrti_part_t *p, const void *arg)
     return 1;
 }
 
-static void mark_failed(psrti_ctable_t *t, psrt_status_t status, const char *text)
+/* Marks the table, and the others of its group: they step together, so what ends one ends them all. Their
+ * parts are the caller's to end. */
+static void mark_failed(psrti_client_t *c, psrti_ctable_t *t, psrt_status_t status,
+                        const char *text)
 {
+    char why[2 * PSRTI_NAME_MAX + 256];
+    size_t pos = 0;
+    psrti_ctable_t *other;
+    c->some_table_failed = 1;
     t->status = status;
     t->text = strdup(text);
+    while (*t->spec.group && (other = psrti_map_next(&c->tables, &pos, NULL))) {
+        if (other->status || strcmp(other->spec.group, t->spec.group) != 0) continue;
+        snprintf(why, sizeof why, "table %s: lost with its group %s: %s", other->spec.name,
+                 t->spec.group, text);
+        other->status = status;
+        other->text = strdup(why);
+    }
 }
 
 void psrti_client_table_fail(psrti_client_t *c, uint32_t id, psrt_status_t status, const char *text)
 {
     psrti_ctable_t *t = psrti_map_get(&c->tables, id);
     if (!t || t->status) return;
-    mark_failed(t, status, text);
-    fail_parts(c, is_of_table, t, status, text);
+    mark_failed(c, t, status, text);
+    if (*t->spec.group)
+        fail_parts(c, is_of_failed, NULL, PSRT_OK, NULL);
+    else
+        fail_parts(c, is_of_table, t, status, text);
 }
 
 void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text)
@@ -180,18 +197,32 @@ void psrti_client_fail(psrti_client_t *c, psrt_status_t status, const char *text
 
 /* With one of its owners a table is lost as a whole, to all workers alike: a step of it that some can
  * still push to and some cannot would never close. Its parts are the caller's to end. */
-static void check_owners(const psrti_client_t *c, psrti_ctable_t *t)
+static void check_owner(psrti_client_t *c, psrti_ctable_t *t, uint16_t vshard, const char *what)
+{
+    const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[vshard].owner];
+    char text[PSRTI_NAME_MAX + 128];
+    if (o->alive && c->vshards[vshard].changed_view <= t->created_view) return;
+    snprintf(text, sizeof text, "table %s: server:%u %s, its part of the %s is lost", t->spec.name,
+             o->server, o->alive ? "was restarted" : "died", what);
+    mark_failed(c, t, PSRT_ERR_SHARD_LOST, text);
+}
+
+static void check_owners(psrti_client_t *c, psrti_ctable_t *t)
 {
     const psrti_view_t *view = c->view;
-    char text[PSRTI_NAME_MAX + 128];
-    for (uint64_t i = 0; !t->status && i < t->nslices && i < view->nvshards; i++) {
-        uint16_t v = psrti_slice_vshard(t->hash, i, view->nvshards);
-        const psrti_view_owner_t *o = &view->owners[view->vshards[v].owner];
-        if (o->alive && c->vshards[v].changed_view <= t->created_view) continue;
-        snprintf(text, sizeof text, "table %s: server:%u %s, its part of the values is lost",
-                 t->spec.name, o->server, o->alive ? "was restarted" : "died");
-        mark_failed(t, PSRT_ERR_SHARD_LOST, text);
-    }
+    for (uint64_t i = 0; !t->status && i < t->nslices && i < view->nvshards; i++)
+        check_owner(c, t, psrti_slice_vshard(t->hash, i, view->nvshards), "values");
+    if (!t->status) check_owner(c, t, t->group_vshard, "group's state");
+}
+
+/* A table that comes to a group which has lost another. */
+static void check_group(psrti_client_t *c, psrti_ctable_t *t)
+{
+    size_t pos = 0;
+    psrti_ctable_t *other;
+    while (*t->spec.group && !t->status && (other = psrti_map_next(&c->tables, &pos, NULL)))
+        if (other->status && strcmp(other->spec.group, t->spec.group) == 0)
+            mark_failed(c, t, other->status, other->text);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------ */
@@ -211,6 +242,7 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
         t->wire_value = psrti_table_spec_wire(spec, spec->value_dtype);
         t->next_step = first_step;
         t->created_view = c->view->number;
+        t->group_vshard = psrti_table_spec_group_vshard(spec, c->view->nvshards);
         psrti_list_init(&t->csteps);
         t->slice = calloc(t->nslices, sizeof *t->slice);
         if (!t->slice || psrti_map_put(&c->tables, id, t) != PSRT_OK) {
@@ -223,12 +255,15 @@ psrt_status_t psrti_client_table(psrti_client_t *c, uint32_t id, const psrti_tab
             t->slice[i].version = first_step; /* a joiner's first step is open or will be */
         }
         check_owners(c, t);
+        if (c->some_table_failed) check_group(c, t);
+        if (t->status && *spec->group) fail_parts(c, is_of_failed, NULL, PSRT_OK, NULL);
     }
     *table_p = t;
     return PSRT_OK;
 }
 
 uint32_t psrti_ctable_id(const psrti_ctable_t *table) { return table->id; }
+uint64_t psrti_ctable_skipped_steps(const psrti_ctable_t *table) { return table->skipped_steps; }
 
 const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table) { return &table->spec; }
 

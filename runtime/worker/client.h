@@ -108,6 +108,7 @@ void psrti_client_describe(const psrti_client_t *client, const psrti_cop_t *op, 
 uint32_t psrti_ctable_id(const psrti_ctable_t *table);
 const psrti_table_spec_t *psrti_ctable_spec(const psrti_ctable_t *table);
 uint64_t psrti_ctable_next_step(const psrti_ctable_t *table);
+uint64_t psrti_ctable_skipped_steps(const psrti_ctable_t *table);
 
 typedef struct psrti_client_counts {
     uint64_t pushed_bytes, pulled_bytes; /* payload of parts that ended well */

@@ -74,6 +74,8 @@ struct psrti_ctable {
     uint32_t id;
     psrti_table_spec_t spec;
     uint64_t hash, nslices, next_step, created_view;
+    uint64_t skipped_steps;  /* of its group, as servers say */
+    uint16_t group_vshard;   /* two-phase tables: where their group is decided; else slice 0's */
     size_t elem;             /* bytes of an element, as the user has it */
     psrt_dtype_t wire_value; /* the format in which values come        */
     int used;
@@ -121,6 +123,7 @@ struct psrti_client {
     psrti_part_t *free_parts;
     psrti_batches_t batches;
     uint64_t outstanding, next_scan;
+    int some_table_failed;
     psrt_status_t status; /* not OK: everything failed */
     char *text;
     psrti_client_counts_t counts;

@@ -489,3 +489,11 @@ uint64_t psrti_worker_next_step(psrti_worker_t *w, const psrti_ctable_t *table)
     psrti_baton_give(w);
     return step;
 }
+
+uint64_t psrti_worker_skipped_steps(psrti_worker_t *w, const psrti_ctable_t *table)
+{
+    psrti_baton_take(w);
+    uint64_t steps = psrti_ctable_skipped_steps(table);
+    psrti_baton_give(w);
+    return steps;
+}

@@ -69,5 +69,6 @@ void psrti_worker_facts(psrti_worker_t *worker, psrti_worker_facts_t *out);
 uint32_t psrti_worker_members(psrti_worker_t *worker, psrt_role_t role, psrt_member_t *members,
                               uint32_t capacity);
 uint64_t psrti_worker_next_step(psrti_worker_t *worker, const psrti_ctable_t *table);
+uint64_t psrti_worker_skipped_steps(psrti_worker_t *worker, const psrti_ctable_t *table);
 
 #endif

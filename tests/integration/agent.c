@@ -3,7 +3,7 @@
  *
  *   create [PSRT_NAME=value]...        context NAME: contexts are numbered by `use N` (default 0)
  *   use N
- *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= data=V (rank0)
+ *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= group= data=V (rank0)
  *   fill NAME V                        gradient element i becomes V * (1 + i % 5)
  *   flat NAME V                        every gradient element becomes V
  *   values NAME V                      value element i becomes V * (1 + i % 5)
@@ -20,7 +20,7 @@
  *   slices NAME                        the value of each slice, whose elements must be alike
  *   members worker|server   rank:incarnation:alive:finished:host of each
  *   events                  texts of the events about members since the last time, joined by " | "
- *   barrier NAME [COUNT] [SECONDS] | info | step NAME | rss | sleep MS | destroy | quit
+ *   barrier NAME [COUNT] [SECONDS] | info | step NAME | skipped NAME | rss | sleep MS | destroy | quit
  *
  * Each answers one line: "ok ..." or "err STATUS text". */
 #include <inttypes.h>
@@ -155,6 +155,7 @@ static void cmd_table(char **w, int n)
     p.optimizer = opt(w, n, "opt");
     p.consistency = opt(w, n, "cons");
     p.reduce = opt(w, n, "reduce");
+    p.group = opt(w, n, "group");
     p.deterministic = (int)opt_u64(w, n, "det", 0);
     int user = opt(w, n, "mem") && strcmp(opt(w, n, "mem"), "user") == 0;
     t->grad = user ? calloc(1, bytes) : psrt_alloc(ctx, bytes ? bytes : 1);
@@ -410,6 +411,17 @@ static void cmd_step(char **w, int n)
     answer(rc, rc ? NULL : text);
 }
 
+static void cmd_skipped(char **w, int n)
+{
+    char text[32];
+    psrt_table_attr_t attr = PSRT_TABLE_ATTR_INIT;
+    table_t *t = n ? find(w[0]) : NULL;
+    if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
+    psrt_status_t rc = psrt_table_query(t->handle, &attr);
+    snprintf(text, sizeof text, "%" PRIu64, attr.skipped_steps);
+    answer(rc, rc ? NULL : text);
+}
+
 /* ---- several contexts of one process meet -------------------------------------------------------- */
 
 typedef struct meeter {
@@ -528,6 +540,8 @@ static void run(const char *c, char **w, int n)
         cmd_events();
     else if (strcmp(c, "step") == 0)
         cmd_step(w, n);
+    else if (strcmp(c, "skipped") == 0)
+        cmd_skipped(w, n);
     else if (strcmp(c, "rss") == 0)
         cmd_rss();
     else if (strcmp(c, "meet") == 0)

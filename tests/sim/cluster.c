@@ -388,6 +388,7 @@ static void member_view(void *arg, psrti_view_t *view, uint32_t worker, size_t c
         sim->control->formed = 1;
         for (uint64_t n = 1 + sim_random(sim, 4); n; n--)
             sim_table_new(sim, view);
+        sim->running = 1;
     }
     if (is_server(m)) {
         if (from_step) note_join(sim, view, worker, count, table, from_step);

@@ -12,8 +12,11 @@
  * kept, and what a pull returns must be one of them.
  *
  * Contributions are distinct integers times 12: sums, halves and averages over up to 4 are exact in any
- * order. Deterministic tables use fractions, and the model adds in rank order, unless workers may be
+ * order. Two-phase tables are scaled, or not changed at all, by what the model makes of all pushes to the
+ * step of the whole group, unless it cannot know who is in; then neither happens in the simulation.
+ * Deterministic tables use fractions, and the model adds in rank order, unless workers may be
  * killed: a change of the membership ends that promise. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +27,23 @@
 #define MAX_OPTIONAL 12
 
 /* ---- tables ------------------------------------------------------------------------------------ */
+
+/* Sums of integers, so that their norms are exact too. A group is what is declared at the start: all of
+ * it must be there before the first push. */
+static void choose_phases(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
+{
+    int skip = sim->skip && sim->certain;
+    t->exact = 1;
+    if (sim->certain && sim_chance(sim, 40)) { /* without memory: m1 is g, m2 is its square */
+        t->optimizer = SIM_LAMB;
+        p->optimizer = "lamb:lr=0.5,beta1=0,beta2=0,eps=1e-6,weight_decay=0.5";
+    }
+    t->group = !sim->running && sim_chance(sim, 70);
+    snprintf(t->phases, sizeof t->phases, "%s%cclip_norm=%.17g,skip_nonfinite=%d", p->optimizer,
+             strchr(p->optimizer, ':') ? ',' : ':', sim->clip, skip);
+    p->optimizer = t->phases;
+    p->group = t->group ? "g" : NULL;
+}
 
 static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
 {
@@ -46,6 +66,8 @@ static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
     t->exact = !p->deterministic || integers || sim->worker_kills || sim_chance(sim, 30);
     t->rank0 = sim_chance(sim, 25);
     p->init = t->rank0 ? "rank0" : "constant:value=8";
+    t->two_phase = kind >= 15 && kind < 55 && !integers && sim_chance(sim, 60);
+    if (t->two_phase) choose_phases(sim, t, p);
     p->ndim = 1;
     p->shape[0] = sim_chance(sim, 25) ? 1 + sim_random(sim, SLICE)
                                       : 1 + sim_random(sim, SIM_MAX_SLICES * SLICE);
@@ -76,6 +98,9 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
     for (int i = 0; i < sim->nservers; i++) /* of one that is not admitted yet none */
         t->made_in[i] = sim->node[i].incarnation ? sim->node[i].life : 0;
     t->nslices = psrti_slice_count(t->spec.elements);
+    if (t->group)
+        sim->group_owner =
+            view->vshards[psrti_table_spec_group_vshard(&t->spec, SIM_VSHARDS)].owner;
     uint64_t hash = psrti_hash_bytes(name, strlen(name));
     for (uint64_t i = 0; i < t->nslices; i++) {
         sim_slice_t *s = &t->slice[i];
@@ -111,7 +136,12 @@ void sim_tables_free(sim_t *sim)
         }
 }
 
-int sim_is_damaged(const sim_t *sim, const sim_table_t *t)
+static int same_group(const sim_table_t *a, const sim_table_t *b)
+{
+    return a == b || (a->group && b->group);
+}
+
+static int is_damaged(const sim_t *sim, const sim_table_t *t)
 {
     for (uint64_t k = 0; k < t->nslices; k++) {
         const sim_slice_t *s = &t->slice[k];
@@ -119,6 +149,31 @@ int sim_is_damaged(const sim_t *sim, const sim_table_t *t)
         if (!n->alive || n->fenced || n->life != t->made_in[s->server]) return 1;
     }
     return 0;
+}
+
+/* A server that lost its part, or that decided for the group. */
+int sim_is_damaged(const sim_t *sim, const sim_table_t *t)
+{
+    for (int i = 0; i < sim->ntables; i++)
+        if (same_group(t, &sim->table[i]) && is_damaged(sim, &sim->table[i])) return 1;
+    if (!t->group) return 0;
+    const sim_node_t *n = &sim->node[sim->group_owner];
+    return !n->alive || n->fenced || n->life != t->made_in[sim->group_owner];
+}
+
+/* The process is gone, and with it what it held. */
+void sim_model_lose(sim_t *sim, int server)
+{
+    int group = 0;
+    for (int i = 0; i < sim->ntables; i++) {
+        sim_table_t *t = &sim->table[i];
+        for (uint64_t k = 0; k < t->nslices && t->declared; k++)
+            t->lost |= t->slice[k].server == server;
+        t->lost |= t->group && t->declared && sim->group_owner == server;
+        group |= t->group && t->lost;
+    }
+    for (int i = 0; i < sim->ntables && group; i++)
+        sim->table[i].lost |= sim->table[i].group && sim->table[i].declared;
 }
 
 static double get(const sim_table_t *t, const void *data, uint64_t i)
@@ -139,13 +194,15 @@ static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 
 /* No two pushes of a table are alike (cubes modulo this prime are a permutation), and hardly two sums or
  * averages of some of them. */
-void sim_fill_grad(sim_table_t *t, void *grad, uint64_t count)
+void sim_fill_grad(sim_t *sim, sim_table_t *t, void *grad, uint64_t count)
 {
     uint64_t n = ++t->pushes % 4091, base = 1 + n * n * n % 4091;
     for (uint64_t i = 0; i < count; i++) {
         double g = 12.0 * (double)(base + (i + 1) * base % 61);
         put(t, grad, i, t->exact ? g : g / 7);
     }
+    if (t->two_phase && sim->certain && sim->skip && sim_chance(sim, 6))
+        put(t, grad, sim_random(sim, count), sim_chance(sim, 50) ? NAN : -INFINITY);
 }
 
 static double init_value(uint32_t life, uint64_t element)
@@ -236,17 +293,23 @@ static void optimize(const sim_table_t *t, const double params[2], double *value
     }
 }
 
-/* Sums a rank's own contributions in their order, then the ranks in theirs; averages; optimizes. */
-static void close_step(const sim_table_t *t, const sim_slice_t *s, uint64_t step,
-                       sim_unit_t *const *unit, size_t n, double *value, double *state)
+/* What LAMB puts in place of a gradient. */
+static double lamb_update(const sim_table_t *t, double value, double g)
 {
-    double params[2];
+    double root = rounded(t, sqrt(rounded(t, g * g)));
+    double direction = rounded(t, g / rounded(t, root + rounded(t, 1e-6)));
+    return rounded(t, direction + rounded(t, 0.5 * value));
+}
+
+/* Sums a rank's own contributions in their order, then the ranks in theirs; averages. 0: there are none. */
+static int add_up(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *const *unit, size_t n,
+                  double *gradient)
+{
     unsigned ranks = 0, seen = 0;
     for (size_t i = 0; i < n; i++) {
         ranks += !(seen >> unit[i]->rank & 1);
         seen |= 1u << unit[i]->rank;
     }
-    sim_params(t, s, step, params);
     for (uint64_t e = 0; ranks && e < s->len; e++) {
         double sum = 0;
         for (int r = 0; r < SIM_MAX_NODES; r++) {
@@ -256,8 +319,32 @@ static void close_step(const sim_table_t *t, const sim_slice_t *s, uint64_t step
                     own = rounded(t, own + unit[i]->grad[e - unit[i]->first]);
             sum = rounded(t, sum + own);
         }
-        if (t->spec.average && ranks > 1) sum = rounded(t, sum / ranks);
-        optimize(t, params, &value[e], &state[e], sum);
+        gradient[e] = t->spec.average && ranks > 1 ? rounded(t, sum / ranks) : sum;
+    }
+    return ranks != 0;
+}
+
+/* What the group makes of a step; norms of the one table. */
+typedef struct verdict {
+    double scale, value_norm, update_norm;
+    int skip;
+} verdict_t;
+
+static void close_step(const sim_table_t *t, const sim_slice_t *s, uint64_t step,
+                       sim_unit_t *const *unit, size_t n, const verdict_t *v, double *value,
+                       double *state)
+{
+    double params[2], g[SLICE], scale = rounded(t, v->scale);
+    if (v->skip || !add_up(t, s, unit, n, g)) return;
+    sim_params(t, s, step, params);
+    double ratio = v->value_norm > 0 && v->update_norm > 0 ? v->value_norm / v->update_norm : 1;
+    double rate = rounded(t, params[0] * ratio);
+    for (uint64_t e = 0; e < s->len; e++) {
+        double scaled = v->scale != 1 ? rounded(t, g[e] * scale) : g[e];
+        if (t->optimizer == SIM_LAMB)
+            value[e] = rounded(t, value[e] - rounded(t, rate * lamb_update(t, value[e], scaled)));
+        else
+            optimize(t, params, &value[e], &state[e], scaled);
     }
 }
 
@@ -312,6 +399,75 @@ static void gather(const sim_table_t *t, const sim_slice_t *s, uint64_t step, gu
     }
 }
 
+static verdict_t verdict_of(sim_t *sim, sim_table_t *t, uint64_t step);
+
+/* A server may close two steps at once: values of version `step` of slices that were not looked at yet. */
+static void predict(sim_t *sim, sim_table_t *t, uint64_t step)
+{
+    guess_t all;
+    double none[SLICE];
+    for (uint64_t k = 0; k < t->nslices; k++) {
+        sim_slice_t *s = &t->slice[k];
+        if (s->version >= step) continue;
+        predict(sim, t, step - 1);
+        verdict_t v = verdict_of(sim, t, step - 1);
+        double *next = versions_at(s, step);
+        memcpy(next, versions_at(s, step - 1), sizeof none);
+        gather(t, s, step - 1, &all);
+        close_step(t, s, step - 1, all.unit, all.n, &v, next, none);
+    }
+}
+
+/* Both are sums of slices of 16 elements at most, so that 16 lanes add as a loop does. */
+static void set_norms(sim_t *sim, sim_table_t *t, uint64_t step, verdict_t *v)
+{
+    predict(sim, t, step);
+    double values = 0, updates = 0, scale = rounded(t, v->scale), g[SLICE];
+    guess_t all;
+    for (uint64_t k = 0; k < t->nslices; k++) {
+        const sim_slice_t *s = &t->slice[k];
+        const double *value = s->values[step];
+        double value_square = 0, update_square = 0;
+        gather(t, s, step, &all);
+        int any = add_up(t, s, all.unit, all.n, g);
+        for (uint64_t e = 0; e < s->len; e++) {
+            double scaled = any && v->scale != 1 ? rounded(t, g[e] * scale) : g[e];
+            double u = any ? lamb_update(t, value[e], scaled) : 0;
+            value_square += value[e] * value[e];
+            update_square += u * u;
+        }
+        values += value_square;
+        updates += update_square;
+    }
+    v->value_norm = sqrt(values);
+    v->update_norm = sqrt(updates);
+}
+
+/* From everything that was pushed to this step of the group: all of it is in, and comes to the verdict
+ * before any slice is applied. */
+static verdict_t verdict_of(sim_t *sim, sim_table_t *t, uint64_t step)
+{
+    verdict_t v = { 1, 0, 0, 0 };
+    double square = 0, g[SLICE];
+    guess_t all;
+    if (!t->two_phase || !sim->certain) return v;
+    for (int i = 0; i < sim->ntables; i++) {
+        const sim_table_t *o = &sim->table[i];
+        for (uint64_t k = 0; same_group(t, o) && k < o->nslices; k++) {
+            gather(o, &o->slice[k], step, &all);
+            if (!add_up(o, &o->slice[k], all.unit, all.n, g)) continue;
+            for (uint64_t e = 0; e < o->slice[k].len; e++) {
+                square += g[e] * g[e];
+                v.skip |= sim->skip && !isfinite(g[e]);
+            }
+        }
+    }
+    double scale = sim->clip / (sqrt(square) + 1e-6);
+    if (scale < 1) v.scale = scale;
+    if (t->optimizer == SIM_LAMB && !v.skip) set_norms(sim, t, step, &v);
+    return v;
+}
+
 static size_t pick(const guess_t *g, unsigned mask, sim_unit_t **out)
 {
     size_t n = 0;
@@ -335,6 +491,7 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     sim_unit_t *chosen[64];
     double next_state[SLICE];
     int found = 0;
+    verdict_t verdict = verdict_of(sim, t, v);
     gather(t, s, v, &g);
     for (unsigned mask = 0; mask < 1u << g.nbits; mask++) {
         unsigned full = (1u << g.nbits) - 1 - mask; /* most likely: all of them */
@@ -342,13 +499,15 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
         double *next = versions_at(s, v + 1);
         memcpy(next, versions_at(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
-        close_step(t, s, v, chosen, n, next, next_state);
+        close_step(t, s, v, chosen, n, &verdict, next, next_state);
         if (found) {
             if (memcmp(next, seen, s->len * sizeof *seen) == 0) set_unsure(&g);
             continue;
         }
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
                           : explain(sim, t, s, v + 1, last, next_state, seen)) {
+            sim->counts.scaled_twice += verdict.update_norm != 0;
+            sim->counts.clipped += verdict.scale != 1 && !verdict.skip;
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
             sim->counts.optional_contributions += g.optional;
             for (size_t i = 0; i < n; i++)
@@ -643,13 +802,33 @@ static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int livin
                      t->spec.name, (unsigned long long)k, (unsigned long long)u->step, u->rank);
 }
 
-void sim_model_finish(sim_t *sim)
+/* Not those that live, but were declared dead and do not know it yet. */
+static int workers_live(const sim_t *sim)
 {
-    int living = 0; /* not those that live, but were declared dead and do not know it yet */
+    int living = 0;
     for (int r = 0; r < sim->nworkers; r++) {
         const sim_node_t *n = &sim->node[sim_worker_node(sim, r)];
         living |= n->alive && !n->fenced;
     }
+    return living;
+}
+
+/* Is every step applied that is complete? In two phases that takes a while after the last push. */
+int sim_model_is_settled(const sim_t *sim)
+{
+    for (int i = 0; i < sim->ntables && workers_live(sim); i++) {
+        const sim_table_t *t = &sim->table[i];
+        if (!t->two_phase || !t->declared || t->lost || t->abandoned || sim_is_damaged(sim, t))
+            continue;
+        for (uint64_t k = 0; k < t->nslices; k++)
+            if (t->slice[k].version < sim->steps) return 0;
+    }
+    return 1;
+}
+
+void sim_model_finish(sim_t *sim)
+{
+    int living = workers_live(sim);
     for (int i = 0; i < sim->ntables; i++)
         for (uint64_t k = 0; k < sim->table[i].nslices && sim->table[i].declared; k++)
             finish_slice(sim, &sim->table[i], k, living);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links between workers and servers. A link is one session; it carries real frames, in order and at
+/* Links that workers dial to servers, and servers to each other. A link is one session; it carries real frames, in order and at
  * most once unless the seed says otherwise. A payload that is pending stays in its sender's memory
  * and is read when it arrives, as a descriptor would be. */
 #include <stdlib.h>
@@ -28,10 +28,10 @@ enum { DIALING, UP, GONE };
 struct sim_link {
     sim_link_t *next;
     sim_t *sim;
-    int worker, server;
+    int node, server; /* who dialled: a worker or a server; who accepted */
     uint64_t incarnation;
-    psrti_peer_t *peer;
-    int worker_side, server_side; /* DIALING, UP, GONE */
+    psrti_peer_t *peer, *dialler; /* of the one who accepted, of a server that dialled */
+    int worker_side, server_side; /* DIALING, UP, GONE; worker: who dialled */
     int broken;                   /* nothing new is taken */
     uint64_t cut_at[2];           /* arrivals after it vanish, by receiver (1: the worker) */
     struct direction {
@@ -79,7 +79,13 @@ static int faulty(sim_t *sim, unsigned percent)
 
 static int node_of(const sim_link_t *l, int server_side)
 {
-    return server_side ? l->server : sim_worker_node(l->sim, l->worker);
+    return server_side ? l->server : l->node;
+}
+
+/* The worker that dialled; NULL: it was a server. */
+static sim_worker_t *worker_of(const sim_link_t *l)
+{
+    return l->node < l->sim->nservers ? NULL : &l->sim->worker[l->node - l->sim->nservers];
 }
 
 int sim_link_server(const sim_link_t *link) { return link->server; }
@@ -113,6 +119,11 @@ static void detach(sim_link_t *l, int server_side)
         l->peer = NULL;
         psrti_shard_link_lost(l->sim->server[l->server].shard, peer);
     }
+    if (!server_side && l->dialler) {
+        psrti_peer_t *peer = l->dialler;
+        l->dialler = NULL;
+        psrti_shard_link_lost(l->sim->server[l->node].shard, peer);
+    }
 }
 
 static void lost(sim_t *sim, void *obj, uint64_t server_side)
@@ -120,10 +131,14 @@ static void lost(sim_t *sim, void *obj, uint64_t server_side)
     sim_link_t *l = obj;
     int *side = server_side ? &l->server_side : &l->worker_side;
     if (*side == GONE) return;
-    sim_trace(sim, "worker:%d - server:%d: lost at the %s", l->worker, l->server,
-              server_side ? "server" : "worker");
+    sim_trace(sim, "node %d - server:%d: lost at the %s", l->node, l->server,
+              server_side ? "server" : "dialler");
     detach(l, (int)server_side);
-    if (!server_side) sim_worker_link_lost(&sim->worker[l->worker], l);
+    if (!worker_of(l)) sim->counts.owner_links_lost++;
+    if (!server_side && worker_of(l))
+        sim_worker_link_lost(worker_of(l), l);
+    else if (!server_side)
+        sim_server_link_lost(&sim->server[l->node], l);
     after(sim, node_of(l, (int)server_side));
 }
 
@@ -156,7 +171,7 @@ void sim_cut_some_link(sim_t *sim)
     n = (unsigned)sim_random(sim, n);
     for (sim_link_t *l = sim->net->links; l; l = l->next)
         if (!l->broken && n-- == 0) {
-            sim_trace(sim, "worker:%d - server:%d: cut", l->worker, l->server);
+            sim_trace(sim, "node %d - server:%d: cut", l->node, l->server);
             sever(l);
             return;
         }
@@ -174,17 +189,20 @@ void sim_cut_node(sim_t *sim, int node)
 
 /* ---- the beginning ----------------------------------------------------------------------------- */
 
-static void worker_up(sim_t *sim, void *obj, uint64_t arg)
+static void dialler_up(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_link_t *l = obj;
     (void)arg;
     if (l->broken || l->worker_side != DIALING) return;
     l->worker_side = UP;
-    sim_worker_link_up(&sim->worker[l->worker], l->server);
+    if (worker_of(l))
+        sim_worker_link_up(worker_of(l), l->server);
+    else
+        l->dialler = psrti_shard_owner_up(sim->server[l->node].shard, l, (uint32_t)l->server, 0, 1);
     after(sim, node_of(l, 0));
 }
 
-/* A new session of a worker closes the old one before it is admitted. */
+/* A new session of a task closes the old one before it is admitted. */
 static void server_up(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_link_t *l = obj;
@@ -195,32 +213,31 @@ static void server_up(sim_t *sim, void *obj, uint64_t arg)
         return;
     }
     for (sim_link_t *o = sim->net->links; o; o = o->next)
-        if (o != l && o->worker == l->worker && o->server == l->server && o->server_side == UP) {
+        if (o != l && o->node == l->node && o->server == l->server && o->server_side == UP) {
             detach(o, 1);
             sever(o);
         }
     l->server_side = UP;
-    l->peer = sim_server_link_up(&sim->server[l->server], l, l->worker, l->incarnation);
-    sim_schedule(sim, sim->now + latency(sim), node_of(l, 0), worker_up, l, 0);
+    l->peer = sim_server_link_up(&sim->server[l->server], l, l->node, l->incarnation);
+    sim_schedule(sim, sim->now + latency(sim), node_of(l, 0), dialler_up, l, 0);
     after(sim, l->server);
 }
 
-void sim_dial(sim_worker_t *w, int server)
+sim_link_t *sim_dial(sim_t *sim, int node, int server)
 {
-    sim_t *sim = w->sim;
     sim_link_t *l = calloc(1, sizeof *l);
     l->sim = sim;
-    l->worker = w->rank;
+    l->node = node;
     l->server = server;
-    l->incarnation = sim->node[sim_worker_node(sim, w->rank)].incarnation;
+    l->incarnation = sim->node[node].incarnation;
     l->cut_at[0] = l->cut_at[1] = UINT64_MAX;
     l->next = sim->net->links;
     sim->net->links = l;
-    w->link[server] = l;
     if (!sim->node[server].alive)
         sever(l);
     else
         sim_schedule(sim, sim->now + latency(sim), server, server_up, l, 0);
+    return l;
 }
 
 /* ---- sending ----------------------------------------------------------------------------------- */
@@ -233,8 +250,10 @@ static void writable(sim_t *sim, void *obj, uint64_t from_server)
     l->dir[from_server].wanted = 0;
     if (from_server)
         psrti_shard_link_writable(sim->server[l->server].shard, l->peer);
+    else if (worker_of(l))
+        psrti_client_link_writable(worker_of(l)->client, (uint32_t)l->server);
     else
-        psrti_client_link_writable(sim->worker[l->worker].client, (uint32_t)l->server);
+        psrti_shard_link_writable(sim->server[l->node].shard, l->dialler);
     after(sim, node_of(l, (int)from_server));
 }
 
@@ -342,11 +361,12 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
     d->in_flight++;
     msg_t *m = msg_new(l, from_server, hdr, data, len);
     sim_trace(sim,
-              "worker:%d %s server:%d %s table %u seq %llu term %u step %llu [%llu +%llu) "
+              "node %d %s server:%d %s table %u seq %llu term %u step %llu [%llu +%llu) "
               "flags %x status %d",
-              l->worker, from_server ? "<-" : "->", l->server,
+              l->node, from_server ? "<-" : "->", l->server,
               (const char *[]){ "?", "HELLO", "WELCOME", "CTRL", "PUSH", "PULL", "INIT", "CLOCK",
-                                "ACK", "VALUE", "MOVED", "BYE", "CANCEL", "BATCH" }[hdr->type],
+                                "ACK", "VALUE", "MOVED", "BYE", "CANCEL", "BATCH", "PARTIALS",
+                                "VERDICT" }[hdr->type],
               hdr->table, (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
               (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
               (unsigned long long)hdr->length, hdr->flags, -(int)hdr->status);
@@ -382,12 +402,15 @@ static psrt_rx_t hand_up(msg_t *m, psrt_msg_t *msg)
     sim_link_t *l = m->link;
     sim_t *sim = l->sim;
     struct sim_net *net = sim->net;
-    int withdraw = m->len && faulty(sim, sim->faults.withdraw);
+    /* What owners tell each other is copied before it is handed up. */
+    int between_owners = !worker_of(l);
+    int withdraw = m->len && !between_owners && faulty(sim, sim->faults.withdraw);
     net->withdraw_map = withdraw && (!m->from_server || sim_chance(sim, 50));
     net->withdraw_verify = withdraw && !net->withdraw_map;
-    psrt_rx_t rx = m->from_server
-                       ? psrti_client_msg(sim->worker[l->worker].client, (uint32_t)l->server, msg)
-                       : psrti_shard_msg(sim->server[l->server].shard, l->peer, msg);
+    psrt_rx_t rx = !m->from_server ? psrti_shard_msg(sim->server[l->server].shard, l->peer, msg)
+                   : between_owners
+                       ? psrti_shard_msg(sim->server[l->node].shard, l->dialler, msg)
+                       : psrti_client_msg(worker_of(l)->client, (uint32_t)l->server, msg);
     net->withdraw_map = net->withdraw_verify = 0;
     if (withdraw) { /* the sender closed the session while its memory was read */
         sim->counts.withdrawn++;

@@ -15,6 +15,9 @@ static void draw(sim_t *sim)
     sim->steps = 3 + sim_random(sim, 6);
     sim->worker_kills = sim_chance(sim, 30);
     if (sim_chance(sim, 30)) sim->hurry = 1 + (unsigned)sim_random(sim, 40);
+    sim->certain = !sim->worker_kills && !sim->hurry;
+    sim->clip = sim->certain ? 1000.0 * (double)(1 + sim_random(sim, 400)) : 1e30;
+    sim->skip = sim_chance(sim, 50);
     f->latency = 20 * US + sim_random(sim, 300 * US);
     f->pend = (unsigned)sim_random(sim, 101);
     f->window = sim_chance(sim, 50) ? 64 : 1 + (unsigned)sim_random(sim, 6);
@@ -150,7 +153,7 @@ static int is_over(const sim_t *sim)
     if (sim->now < sim->faults.until + 200 * MS || !over) return 0;
     for (int r = 0; r < sim->nworkers; r++)
         if (!sim_worker_is_done(&sim->worker[r])) return 0;
-    return 1;
+    return sim_model_is_settled(sim);
 }
 
 static void describe_hang(sim_t *sim)

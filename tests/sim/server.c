@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process of a server: a shard with the simulated network around it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim.h"
 
 static psrt_status_t env_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
                               uint64_t len, psrt_tx_t *tx)
 {
-    (void)arg;
-    return sim_send(link, 1, hdr, data, len, tx);
+    const sim_server_t *s = arg;
+    return sim_send(link, sim_link_server(link) == s->index, hdr, data, len, tx);
 }
 
 static psrt_status_t env_map(void *arg, psrt_msg_t *msg, const void **data_p)
@@ -28,9 +29,24 @@ static void env_free(void *arg, void *ptr)
     free(ptr);
 }
 
+static void env_dial(void *arg, uint32_t owner, const psrti_view_owner_t *address)
+{
+    sim_server_t *s = arg;
+    if (s->out[owner] || !address->alive) return;
+    s->out[owner] = sim_dial(s->sim, s->index, (int)owner);
+}
+
+void sim_server_link_lost(sim_server_t *s, sim_link_t *link)
+{
+    for (int i = 0; i < SIM_MAX_NODES; i++)
+        if (s->out[i] == link) s->out[i] = NULL;
+}
+
 void sim_server_start(sim_t *sim, int index)
 {
     sim_node_t *n = &sim->node[index];
+    memset(sim->server[index].out, 0, sizeof sim->server[index].out);
+    sim->server[index].timer = UINT64_MAX;
     n->life++;
     n->alive = 1;
     n->fenced = 0;
@@ -69,13 +85,15 @@ void sim_server_kill(sim_t *sim, int index)
         sim->counts.applied += c.applied;
         sim->counts.answer_batches += c.batches;
         sim->counts.batched_answers += c.batched;
+        sim->counts.reports += c.reports;
+        sim->counts.reports_repeated += c.reports_repeated;
+        sim->counts.verdicts_repeated += c.verdicts_repeated;
+        sim->counts.skipped += c.skipped;
         check_blocks(s, &c);
         psrti_shard_destroy(s->shard);
         s->shard = NULL;
     }
-    for (int t = 0; t < sim->ntables; t++)
-        for (uint64_t i = 0; i < sim->table[t].nslices && sim->table[t].declared; i++)
-            if (sim->table[t].slice[i].server == index) sim->table[t].lost = 1;
+    sim_model_lose(sim, index);
     sim->node[index].alive = 0;
     sim->node[index].life++;
     sim_control_died(sim, index);
@@ -86,9 +104,19 @@ void sim_server_view(sim_server_t *s, psrti_view_t *view, int joiner, size_t cou
 {
     if (!s->shard) {
         const psrti_kernels_t *kernels;
-        psrti_shard_env_t env = { s, env_send, env_map, env_alloc, env_free, s->sim->faults.batch };
+        psrti_shard_env_t env = {
+            s, env_send, env_map, env_alloc, env_free, env_dial, s->sim->faults.batch
+        };
         psrti_kernels_select(NULL, &kernels);
         psrti_shard_create((uint32_t)s->index, kernels, &env, &s->shard);
+    }
+    for (uint32_t i = 0; i < view->nowners; i++) {
+        sim_link_t *l = s->out[i];
+        int same = s->incarnation[i] == view->owners[i].incarnation;
+        s->incarnation[i] = view->owners[i].incarnation;
+        if (!l || (same && view->owners[i].alive)) continue;
+        s->out[i] = NULL;
+        sim_link_drop(l);
     }
     psrti_shard_view(s->shard, view, joiner < 0 ? 0 : (uint32_t)joiner, count, table,
                      joiner < 0 ? NULL : from);
@@ -103,13 +131,29 @@ void sim_server_hold(sim_server_t *s, sim_table_t *t)
         if (t->slice[i].server == s->index) t->slice[i].life = s->sim->node[s->index].life;
 }
 
-psrti_peer_t *sim_server_link_up(sim_server_t *s, sim_link_t *link, int worker,
-                                 uint64_t incarnation)
+psrti_peer_t *sim_server_link_up(sim_server_t *s, sim_link_t *link, int node, uint64_t incarnation)
 {
-    return psrti_shard_link_up(s->shard, link, PSRTI_TASK(PSRTI_WORKER, worker), incarnation);
+    int rank = node - s->sim->nservers;
+    if (rank < 0) return psrti_shard_owner_up(s->shard, link, (uint32_t)node, incarnation, 0);
+    return psrti_shard_link_up(s->shard, link, PSRTI_TASK(PSRTI_WORKER, rank), incarnation);
+}
+
+static void on_timer(sim_t *sim, void *obj, uint64_t at)
+{
+    sim_server_t *s = obj;
+    (void)sim;
+    if (s->timer != at) return;
+    s->timer = UINT64_MAX;
+    sim_server_after(s);
 }
 
 void sim_server_after(sim_server_t *s)
 {
-    if (s->shard) sim_model_observe(s->sim, s);
+    sim_t *sim = s->sim;
+    if (!s->shard) return;
+    uint64_t next = PSRTI_MAX(psrti_shard_progress(s->shard, sim->now), sim->now + 1);
+    sim_model_observe(sim, s);
+    if (next >= s->timer || next == UINT64_MAX) return;
+    s->timer = next;
+    sim_schedule(sim, next, s->index, on_timer, s, next);
 }

@@ -85,7 +85,14 @@ typedef struct sim_unit sim_unit_t;
     X(optional_contributions)                                                                      \
     X(sets)                                                                                        \
     X(sets_too_late)                                                                               \
-    X(sets_refused)
+    X(sets_refused)                                                                                \
+    X(reports)                                                                                     \
+    X(reports_repeated)                                                                            \
+    X(verdicts_repeated)                                                                           \
+    X(owner_links_lost)                                                                            \
+    X(scaled_twice)                                                                                \
+    X(clipped)                                                                                     \
+    X(skipped)
 typedef struct sim_counts {
 #define SIM_COUNT_FIELD(name) uint64_t name;
     SIM_COUNTS(SIM_COUNT_FIELD)
@@ -113,7 +120,9 @@ struct sim_server {
     int index;
     psrti_shard_t *shard; /* from its first view on */
     sim_t *sim;
-    uint64_t blocks_seen;
+    sim_link_t *out[SIM_MAX_NODES];      /* that it dialled  */
+    uint64_t incarnation[SIM_MAX_NODES]; /* of those, by view */
+    uint64_t timer;
 };
 
 struct sim_worker {
@@ -158,8 +167,10 @@ struct sim_table {
     int index;
     uint32_t id; /* given by the coordinator; 0: not yet */
     psrti_table_spec_t spec;
-    int rank0, exact; /* values that sum exactly in any order */
-    enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM } optimizer;
+    int two_phase, group; /* group: with the others of the simulation that have it set */
+    char phases[128];     /* text of the optimizer of a two-phase table */
+    int rank0, exact;     /* values that sum exactly in any order */
+    enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM, SIM_LAMB } optimizer;
     uint32_t made_in[SIM_MAX_NODES]; /* lives of the servers */
     int abandoned;                   /* it was forgotten, and declared anew under its name */
     int declared, lost, replaced;
@@ -192,6 +203,9 @@ struct sim {
     uint64_t seed, random, now;
     int trace, failed;
     int worker_kills; /* the membership may change */
+    int certain;      /* who contributes to a step is known: only then are norms and NaN of use */
+    double clip;      /* clip_norm of all two-phase tables            */
+    int skip;         /* they have skip_nonfinite                     */
     unsigned hurry;   /* per cent: of ops with a deadline, of thoughts that cancel one */
     int renumbered;   /* servers may hold slices under a number that is not used */
     char text[512];
@@ -199,7 +213,9 @@ struct sim {
     sim_faults_t faults;
     sim_counts_t counts;
     int nservers, nworkers, ntables;
-    uint64_t steps; /* of every worker on every table */
+    int running;     /* the tables of the start are declared */
+    int group_owner; /* the server that decides for the group */
+    uint64_t steps;  /* of every worker on every table */
     sim_node_t node[2 * SIM_MAX_NODES];
     sim_server_t server[SIM_MAX_NODES];
     sim_worker_t worker[SIM_MAX_NODES];
@@ -228,13 +244,13 @@ const char *sim_node_name(const sim_t *sim, int node, char buf[32]);
 /* ---- net.c */
 void sim_net_open(sim_t *sim);
 void sim_net_close(sim_t *sim);
-void sim_dial(sim_worker_t *worker, int server);
+sim_link_t *sim_dial(sim_t *sim, int node, int server);
 psrt_status_t sim_send(sim_link_t *link, int from_server, psrt_hdr_t *hdr, const void *data,
                        uint64_t len, psrt_tx_t *tx);
 /* For env.map and env.verify of the receiver. */
 psrt_status_t sim_map(sim_t *sim, psrt_msg_t *msg, const void **data_p);
 psrt_status_t sim_verify(sim_t *sim, const psrt_msg_t *msg);
-void sim_link_drop(sim_link_t *link); /* the worker closes it; it is told nothing */
+void sim_link_drop(sim_link_t *link); /* who dialled closes it, and is told nothing */
 void sim_cut_some_link(sim_t *sim);
 /* All links of a process that is killed. */
 void sim_cut_node(sim_t *sim, int node);
@@ -246,8 +262,10 @@ void sim_server_kill(sim_t *sim, int index);
 void sim_server_view(sim_server_t *server, psrti_view_t *view, int joiner, size_t count,
                      const uint32_t *table, const uint64_t *from);
 void sim_server_hold(sim_server_t *server, sim_table_t *table);
-psrti_peer_t *sim_server_link_up(sim_server_t *server, sim_link_t *link, int worker,
+/* `node` dialled. */
+psrti_peer_t *sim_server_link_up(sim_server_t *server, sim_link_t *link, int node,
                                  uint64_t incarnation);
+void sim_server_link_lost(sim_server_t *server, sim_link_t *link); /* one that it had dialled */
 void sim_server_after(sim_server_t *server); /* every event at a server ends with it */
 
 /* ---- worker.c */
@@ -286,13 +304,15 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
 void sim_tables_free(sim_t *sim);
 /* May a part of it be lost? */
 int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
-void sim_fill_grad(sim_table_t *table, void *grad, uint64_t count);
+void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t count);
+void sim_model_lose(sim_t *sim, int server);
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
 void sim_model_submit(sim_t *sim, sim_op_t *op);
 /* Fills in steps when the op was submitted, checks what it returned when it ended. */
 void sim_model_ended(sim_t *sim, sim_op_t *op);
 void sim_model_killed(sim_t *sim, const sim_op_t *op);
 void sim_model_observe(sim_t *sim, const sim_server_t *server);
+int sim_model_is_settled(const sim_t *sim);
 void sim_model_finish(sim_t *sim);
 
 /* ---- run.c */

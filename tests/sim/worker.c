@@ -30,11 +30,16 @@ static psrt_status_t env_verify(void *arg, uint32_t owner, const psrt_msg_t *msg
 
 static void env_used(void *arg, uint32_t table) { (void)arg, (void)table; }
 
+static void dial(sim_worker_t *w, int server)
+{
+    w->link[server] = sim_dial(w->sim, sim_worker_node(w->sim, w->rank), server);
+}
+
 static void redial(sim_t *sim, void *obj, uint64_t owner)
 {
     sim_worker_t *w = obj;
     (void)sim;
-    if (w->view->owners[owner].alive && !w->link[owner]) sim_dial(w, (int)owner);
+    if (w->view->owners[owner].alive && !w->link[owner]) dial(w, (int)owner);
 }
 
 static void redial_later(sim_worker_t *w, int owner)
@@ -83,7 +88,7 @@ void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
     for (uint32_t i = 0; i < view->nowners; i++) {
         int other = old && old->owners[i].incarnation != view->owners[i].incarnation;
         if (w->link[i] && (!view->owners[i].alive || other)) let_go(w, i);
-        if (view->owners[i].alive && !w->link[i]) sim_dial(w, (int)i);
+        if (view->owners[i].alive && !w->link[i]) dial(w, (int)i);
     }
     psrti_view_unref(old);
 }
@@ -115,7 +120,7 @@ static psrti_transfer_t *op_add(sim_op_t *op, sim_table_t *t, int kind, uint64_t
     x->init = (kind & INIT) != 0;
     if (kind & (PUSH | INIT)) x->grad = malloc(count * elem);
     if (kind & PULL) memset(x->value = malloc(count * elem), 0x77, count * elem);
-    if (kind & PUSH) sim_fill_grad(t, (void *)x->grad, count);
+    if (kind & PUSH) sim_fill_grad(sim, t, (void *)x->grad, count);
     return x;
 }
 

@@ -44,6 +44,12 @@ static void env_free(void *arg, void *ptr)
     free(ptr);
 }
 
+static void env_dial(void *arg, uint32_t owner, const psrti_view_owner_t *address)
+{
+    (void)arg, (void)address;
+    cr_assert_fail("dials owner %u, and there is one alone", owner);
+}
+
 fx_t *fx_open(uint32_t workers) { return fx_open_batching(workers, 0); }
 
 fx_t *fx_open_batching(uint32_t workers, uint64_t batch_bytes)
@@ -51,7 +57,7 @@ fx_t *fx_open_batching(uint32_t workers, uint64_t batch_bytes)
     fx_t *fx = calloc(1, sizeof *fx);
     const psrti_kernels_t *kernels;
     cr_assert_eq(psrti_kernels_select("scalar", &kernels), PSRT_OK);
-    psrti_shard_env_t env = { fx, env_send, env_map, env_alloc, env_free, batch_bytes };
+    psrti_shard_env_t env = { fx, env_send, env_map, env_alloc, env_free, env_dial, batch_bytes };
     cr_assert_eq(psrti_shard_create(0, kernels, &env, &fx->shard), PSRT_OK);
     fx->view = psrti_view_new(workers, 1, VSHARDS);
     fx->view->number = 1;

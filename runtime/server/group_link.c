@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Partials and verdicts between owners; docs/wire-format.md has the bytes. A holder dials the group's
+ * owner and reports; the verdict comes back on that link, or is asked for by reporting again. */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/server/group.h"
+
+#define ENTRY_BYTES 32u
+#define HEAD_BYTES 16u /* of a verdict */
+
+enum { SKIP = 1, PREPARE = 2 }; /* flags of a verdict */
+
+/* ---- bytes ------------------------------------------------------------------------------------- */
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    v = htole32(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    v = htole64(v);
+    memcpy(p, &v, sizeof v);
+}
+
+static void put_double(uint8_t *p, double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    put64(p, bits);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return le32toh(v);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return le64toh(v);
+}
+
+static double get_double(const uint8_t *p)
+{
+    uint64_t bits = get64(p);
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------- */
+
+typedef struct frame {
+    psrt_tx_t tx;
+    uint8_t payload[];
+} frame_t;
+
+static void frame_done(psrt_tx_t *tx, psrt_status_t status)
+{
+    (void)status; /* what was lost is told again */
+    free(PSRTI_CONTAINER_OF(tx, frame_t, tx));
+}
+
+static frame_t *frame_new(size_t bytes)
+{
+    frame_t *f = malloc(sizeof *f + bytes);
+    if (f) f->tx.done = frame_done;
+    return f;
+}
+
+/* 0: it found no room, WRITABLE follows. */
+static int send_frame(psrti_shard_t *s, const psrti_peer_t *peer, const psrti_group_t *g, int type,
+                      uint64_t step, int round, frame_t *f, size_t bytes)
+{
+    psrt_hdr_t hdr = { .type = (uint8_t)type,
+                       .term = g->term,
+                       .seq = (uint64_t)round,
+                       .step = step,
+                       .table = g->table[0]->id,
+                       .vshard = g->vshard,
+                       .length = bytes };
+    psrt_status_t rc = s->env.send(s->env.arg, peer->link, &hdr, f->payload, bytes, &f->tx);
+    if (rc != PSRT_IN_PROGRESS) free(f);
+    return rc != PSRT_ERR_AGAIN;
+}
+
+static void dial(psrti_shard_t *s, psrti_owner_link_t *l, uint32_t owner)
+{
+    if (s->now < l->dial_due) return;
+    l->dial_due = s->now + PSRTI_GROUP_RETRY_NS;
+    s->env.dial(s->env.arg, owner, &s->view->owners[owner]);
+}
+
+static size_t put_partials(const psrti_group_t *g, psrti_group_pos_t *pos, uint8_t *p)
+{
+    size_t n = 0;
+    psrti_slice_t *slice;
+    for (; n < PSRTI_GROUP_CHUNK && (slice = psrti_group_next(g, pos)); n++, p += ENTRY_BYTES) {
+        put32(p, slice->table->id);
+        put32(p + 4, slice->partial.nonfinite);
+        put64(p + 8, slice->index);
+        put_double(p + 16, slice->partial.square);
+        put_double(p + 24, slice->partial.value_square);
+    }
+    return n;
+}
+
+void psrti_group_send_report(psrti_shard_t *s, psrti_group_t *g)
+{
+    psrti_owner_link_t *l = &s->owners[g->owner];
+    if (!psrti_group_is_whole(s, g)) return;
+    if (!l->out) {
+        dial(s, l, g->owner);
+        return;
+    }
+    for (psrti_group_pos_t next = g->at;; g->at = next) {
+        frame_t *f = frame_new((size_t)PSRTI_MIN(g->local, PSRTI_GROUP_CHUNK) * ENTRY_BYTES);
+        if (!f) return; /* it is reported again */
+        size_t n = put_partials(g, &next, f->payload);
+        if (n == 0) {
+            free(f);
+            return;
+        }
+        s->counts.reports++;
+        if (!send_frame(s, l->out, g, PSRTI_T_PARTIALS, g->step, g->round, f, n * ENTRY_BYTES))
+            return;
+    }
+}
+
+static size_t put_verdict(const psrti_group_t *g, size_t first, uint8_t *p)
+{
+    const psrti_verdict_t *v = &g->verdict;
+    put_double(p, v->scale);
+    put32(p + 8, (v->skip ? SKIP : 0) | (v->prepare ? PREPARE : 0));
+    put32(p + 12, 0);
+    p += HEAD_BYTES;
+    size_t n = PSRTI_MIN(g->count - first, PSRTI_GROUP_CHUNK);
+    for (size_t i = first; i < first + n; i++, p += ENTRY_BYTES) {
+        put32(p, g->table[i]->id);
+        put32(p + 4, 0);
+        put_double(p + 8, g->table[i]->norms.grad);
+        put_double(p + 16, g->table[i]->norms.value);
+        put_double(p + 24, g->table[i]->norms.update);
+    }
+    return n;
+}
+
+void psrti_group_send_verdict(psrti_shard_t *s, psrti_group_t *g, uint32_t owner)
+{
+    const psrti_peer_t *peer = s->owners[owner].in;
+    while (peer && g->unsent[owner]) {
+        size_t most = PSRTI_MIN(g->unsent[owner], PSRTI_GROUP_CHUNK);
+        frame_t *f = frame_new(HEAD_BYTES + most * ENTRY_BYTES);
+        if (!f) return; /* it is asked for again */
+        size_t n = put_verdict(g, g->count - g->unsent[owner], f->payload);
+        if (!send_frame(s, peer, g, PSRTI_T_VERDICT, g->verdict.step, g->verdict.round, f,
+                        HEAD_BYTES + n * ENTRY_BYTES))
+            return;
+        g->unsent[owner] -= n;
+    }
+}
+
+/* ---- receiving --------------------------------------------------------------------------------- */
+
+/* The table of an entry, if it is one of this group here. */
+static psrti_stable_t *member_of(const psrti_shard_t *s, const psrti_group_t *g, uint32_t id)
+{
+    psrti_stable_t *t = psrti_map_get(&s->tables, id);
+    return t && t->group == g ? t : NULL;
+}
+
+/* Of the step before: its verdict has not arrived, it is told again. */
+static psrt_rx_t on_partials(psrti_shard_t *s, const psrti_peer_t *peer, psrti_group_t *g,
+                             const psrt_hdr_t *hdr, const uint8_t *p, uint64_t len)
+{
+    const psrti_verdict_t *v = &g->verdict;
+    if (!g->holds || len % ENTRY_BYTES) return PSRT_RX_BAD;
+    if (hdr->step == v->step && hdr->seq == (uint64_t)v->round) {
+        g->unsent[peer->owner] = g->count;
+        s->counts.verdicts_repeated++;
+        psrti_group_send_verdict(s, g, peer->owner);
+        return PSRT_RX_DONE;
+    }
+    if (hdr->step != g->open_step || hdr->seq != (uint64_t)g->open_round) return PSRT_RX_DONE;
+    for (const uint8_t *end = p + len; p < end; p += ENTRY_BYTES) {
+        psrti_stable_t *t = member_of(s, g, get32(p));
+        uint64_t slice = get64(p + 8);
+        if (!t || slice >= t->nslices) return PSRT_RX_BAD;
+        psrti_partial_t partial = { .nonfinite = get32(p + 4) & 1,
+                                    .square = get_double(p + 16),
+                                    .value_square = get_double(p + 24) };
+        psrti_group_collect(g, t, slice, &partial);
+    }
+    psrti_group_touch(s, g);
+    return PSRT_RX_DONE;
+}
+
+static psrt_rx_t on_verdict(psrti_shard_t *s, psrti_group_t *g, const psrt_hdr_t *hdr,
+                            const uint8_t *p, uint64_t len)
+{
+    if (len < HEAD_BYTES || len % ENTRY_BYTES != HEAD_BYTES || g->holds) return PSRT_RX_BAD;
+    if (!g->round || g->judged || hdr->step != g->step || hdr->seq != (uint64_t)g->round)
+        return PSRT_RX_DONE; /* it was told before */
+    uint32_t flags = get32(p + 8);
+    g->verdict = (psrti_verdict_t){ .step = g->step,
+                                    .round = g->round,
+                                    .scale = get_double(p),
+                                    .skip = (flags & SKIP) != 0,
+                                    .prepare = (flags & PREPARE) != 0 };
+    const uint8_t *end = p + len;
+    for (p += HEAD_BYTES; p < end; p += ENTRY_BYTES) {
+        psrti_stable_t *t = member_of(s, g, get32(p));
+        uint64_t heard = 2 * g->step + (uint64_t)g->round; /* rounds are 1 and 2: grows */
+        if (!t || !t->is_local || t->norms_heard == heard) continue;
+        t->norms = (psrti_norms_t){ get_double(p + 8), get_double(p + 16), get_double(p + 24) };
+        t->norms_heard = heard;
+        g->unheard--;
+    }
+    g->judged = g->unheard == 0;
+    if (g->judged) psrti_group_touch(s, g);
+    return PSRT_RX_DONE;
+}
+
+/* Is the sender the life of that owner which the view knows? */
+static int is_current(const psrti_shard_t *s, const psrti_peer_t *peer)
+{
+    const psrti_view_owner_t *o = &s->view->owners[peer->owner];
+    return o->alive && (peer->dialled || o->incarnation == peer->incarnation);
+}
+
+psrt_rx_t psrti_group_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
+{
+    const psrt_hdr_t *hdr = &msg->hdr;
+    const void *data;
+    if (hdr->type == PSRTI_T_BYE) return PSRT_RX_DONE;
+    if (hdr->type != (peer->dialled ? PSRTI_T_VERDICT : PSRTI_T_PARTIALS)) return PSRT_RX_BAD;
+    if (hdr->vshard >= s->view->nvshards || hdr->seq < 1 || hdr->seq > 2) return PSRT_RX_BAD;
+    psrti_stable_t *t = psrti_map_get(&s->tables, hdr->table);
+    psrti_group_t *g = t ? t->group : NULL;
+    /* Not held yet, or before the last restart of one of us: whoever lives tells it again. */
+    if (!is_current(s, peer) || !g || hdr->vshard != g->vshard || hdr->term != g->term)
+        return PSRT_RX_DONE;
+    if (s->env.map(s->env.arg, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
+    psrt_rx_t rx = hdr->type == PSRTI_T_PARTIALS ? on_partials(s, peer, g, hdr, data, msg->len)
+                                                 : on_verdict(s, g, hdr, data, msg->len);
+    psrti_gather_begin(s);
+    psrti_groups_run(s);
+    psrti_gather_end(s);
+    return rx;
+}
+
+/* ---- links ------------------------------------------------------------------------------------- */
+
+static void send_all(psrti_shard_t *s, const psrti_peer_t *peer, int anew)
+{
+    if (!peer->dialled) {
+        for (psrti_list_t *n = s->groups.next; n != &s->groups; n = n->next) {
+            psrti_group_t *g = PSRTI_LIST_ENTRY(n, psrti_group_t, node);
+            if (g->holds) psrti_group_send_verdict(s, g, peer->owner);
+        }
+        return;
+    }
+    for (psrti_list_t *n = s->waiting_groups.next; n != &s->waiting_groups; n = n->next) {
+        psrti_group_t *g = PSRTI_LIST_ENTRY(n, psrti_group_t, waiting);
+        if (g->owner != peer->owner || g->judged) continue;
+        if (anew) g->at = (psrti_group_pos_t){ 0 };
+        psrti_group_send_report(s, g);
+    }
+}
+
+psrti_peer_t *psrti_shard_owner_up(psrti_shard_t *s, void *link, uint32_t owner,
+                                   uint64_t incarnation, int dialled)
+{
+    psrti_peer_t *peer = calloc(1, sizeof *peer);
+    if (!peer) return NULL;
+    peer->link = link;
+    peer->incarnation = incarnation;
+    peer->is_owner = 1;
+    peer->owner = owner;
+    peer->dialled = dialled;
+    psrti_list_init(&peer->node);
+    psrti_list_init(&peer->owed);
+    psrti_list_init(&peer->waits);
+    *(dialled ? &s->owners[owner].out : &s->owners[owner].in) = peer;
+    send_all(s, peer, 1);
+    return peer;
+}
+
+uint32_t psrti_shard_owner_of(const psrti_shard_t *s, uint32_t server, uint32_t thread)
+{
+    for (uint32_t i = 0; s->view && i < s->view->nowners; i++)
+        if (s->view->owners[i].server == server && s->view->owners[i].thread == thread) return i;
+    return UINT32_MAX;
+}
+
+void psrti_owner_writable(psrti_shard_t *s, const psrti_peer_t *peer) { send_all(s, peer, 0); }
+
+/* The new link of an owner may be up before the old one is lost. */
+void psrti_owner_lost(psrti_shard_t *s, const psrti_peer_t *peer)
+{
+    psrti_owner_link_t *l = &s->owners[peer->owner];
+    if (l->out == peer) l->out = NULL;
+    if (l->in == peer) l->in = NULL;
+}
