@@ -112,7 +112,7 @@ static void *copy_of(const void *data, size_t bytes)
 /* ---- member's callbacks -------------------------------------------------------------------- */
 
 void psrti_server_on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count,
-                    const uint32_t *table, const uint64_t *from_step)
+                          const uint32_t *table, const uint64_t *from_step)
 {
     job_t *j = job_new(JOB_VIEW);
     if (!j) return;
