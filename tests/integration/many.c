@@ -60,7 +60,7 @@ static psrt_status_t allocate(size_t count)
 static void cmd_declare(size_t count, const char *consistency)
 {
     psrt_dense_params_t *params = calloc(count, sizeof *params);
-    char(*names)[32] = calloc(count, sizeof *names);
+    char(*names)[48] = calloc(count, sizeof *names);
     const char **name = calloc(count, sizeof *name);
     psrt_status_t rc = allocate(count);
     for (size_t i = 0; i < count; i++) {
