@@ -43,15 +43,16 @@ static psrt_status_t refusal(const coord_group_t *g, const table_t *t, int known
     if (psrti_list_empty(&g->tables)) return PSRT_OK;
     const table_t *first = first_of(g);
     if (g->failed) {
-        snprintf(text, size, "table %s: its group %s has failed: %s", t->spec.name, t->spec.group,
-                 first->text ? first->text : "");
+        snprintf(text, size, "table %.160s: its group %.80s has failed: %.200s", t->spec.name,
+                 t->spec.group, first->text ? first->text : "");
         return first->status;
     }
     if (g->used && !known) {
-        snprintf(text, size,
-                 "table %s: group %s is in use already: declare all tables of a group before the "
-                 "first push to one",
-                 t->spec.name, t->spec.group);
+        snprintf(
+            text, size,
+            "table %.160s: group %.80s is in use already: declare all tables of a group before the "
+            "first push to one",
+            t->spec.name, t->spec.group);
         return PSRT_ERR_INVALID;
     }
     return psrti_table_spec_match(&first->spec, &t->spec, text, size);
