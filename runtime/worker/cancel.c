@@ -14,7 +14,7 @@
 #include "runtime/worker/client_int.h"
 
 /* What the text of an op says was missing; more is better. */
-enum { TOLD_NOTHING = 1, TOLD_UNSENT, TOLD_SERVER, TOLD_WORKERS };
+enum { TOLD_NOTHING = 1, TOLD_UNSENT, TOLD_SERVER, TOLD_STEP, TOLD_WORKERS };
 
 /* ---- texts ------------------------------------------------------------------------------------- */
 
@@ -45,6 +45,9 @@ static void tell(psrti_client_t *c, const psrti_part_t *p, int what, const psrt_
                  p->table->spec.name, (unsigned long long)p->step);
     if (what == TOLD_WORKERS)
         name_workers(text, sizeof text, &pos, answer);
+    else if (what == TOLD_STEP)
+        psrti_append(text, sizeof text, &pos, ", waits for the other workers to end step %llu",
+                     (unsigned long long)p->step - 2);
     else if (what != TOLD_NOTHING)
         psrti_append(text, sizeof text, &pos, ", %s server:%u",
                      what == TOLD_UNSENT ? "was not sent yet to" : "has no answer from", server);
@@ -81,6 +84,15 @@ static int is_out(const psrti_client_t *c, const psrti_part_t *p)
     return o->up && p->session == o->session;
 }
 
+/* Why a part was not sent: two steps before its own are open, or its server has no room or no link. */
+static int unsent(const psrti_part_t *p)
+{
+    const psrti_ctable_t *t = p->table;
+    int gated = p->type == PSRTI_T_PUSH && t->spec.consistency == PSRTI_SYNC &&
+                p->step > t->slice[p->slice].version + 1;
+    return gated ? TOLD_STEP : TOLD_UNSENT;
+}
+
 static void take_back(psrti_client_t *c, psrti_part_t *p)
 {
     p->abandoned = 1;
@@ -95,7 +107,7 @@ static void take_back(psrti_client_t *c, psrti_part_t *p)
         p->due = 0;
         recall(c, p);
     } else {
-        cut(c, p, p->tries ? TOLD_SERVER : TOLD_UNSENT, NULL);
+        cut(c, p, p->tries ? TOLD_SERVER : unsent(p), NULL);
     }
 }
 

@@ -123,6 +123,27 @@ Test(frame, golden)
     check_same(&hdr, &push_hdr);
 }
 
+/* A push is taken back: its header but for type, flags and dtype, and no payload; the answer names ranks 2
+ * and 5. */
+Test(frame, page_cancel)
+{
+    uint8_t bytes[PSRTI_FRAME_BYTES], mine[PSRTI_FRAME_BYTES];
+    psrt_hdr_t hdr, want = push_hdr;
+    uint64_t payload;
+    want.type = PSRTI_T_CANCEL;
+    want.flags = PSRTI_F_PULL;
+    want.dtype = 0;
+    cr_assert_eq(read_block("frame-cancel", bytes, sizeof bytes), PSRTI_FRAME_BYTES);
+    psrti_frame_encode(&want, mine);
+    cr_assert(memcmp(bytes, mine, sizeof mine) == 0);
+    cr_assert(psrti_frame_payload(&want, &payload) == PSRT_OK && payload == 0);
+    cr_assert_eq(read_block("frame-canceled", bytes, sizeof bytes), PSRTI_FRAME_BYTES);
+    cr_assert_eq(psrti_frame_decode(bytes, &hdr, NULL), PSRT_OK);
+    cr_assert(hdr.type == PSRTI_T_ACK && hdr.seq == push_hdr.seq && hdr.seq_floor == 2);
+    cr_assert(hdr.length == (1u << 0 | 1u << 3) && hdr.status == -PSRT_ERR_CANCELED);
+    cr_assert(psrti_frame_payload(&hdr, &payload) == PSRT_OK && payload == 0);
+}
+
 Test(frame, page)
 {
     uint8_t bytes[128], mine[PSRTI_FRAME_BYTES];

@@ -45,6 +45,22 @@ Test(cancel, what_was_not_sent_ends_at_once_and_its_step_too)
     fx_close(fx);
 }
 
+/* Steps 0 and 1 are open, so step 2 was not sent. */
+Test(cancel, a_push_that_waits_for_others_says_so)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[3];
+    fx_table(fx, 1, 10, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        fx_submit(fx, &op[i], 1, PUSH, 0, 0);
+    cr_assert_eq(fx_count(fx, PSRTI_T_PUSH, 0), 2u);
+    cancel(fx, &op[2]);
+    cr_assert(strstr(op[2].text, "step 2, waits for the other workers to end step 0"), "%s",
+              op[2].text);
+    fx_ended(fx, &op[2], PSRT_ERR_CANCELED);
+    fx_close(fx);
+}
+
 Test(cancel, what_was_sent_is_taken_back)
 {
     fx_t *fx = fx_open();
