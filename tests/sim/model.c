@@ -818,10 +818,12 @@ int sim_model_is_settled(const sim_t *sim)
 {
     for (int i = 0; i < sim->ntables && workers_live(sim); i++) {
         const sim_table_t *t = &sim->table[i];
-        if (!t->two_phase || !t->declared || t->lost || t->abandoned || sim_is_damaged(sim, t))
-            continue;
-        for (uint64_t k = 0; k < t->nslices; k++)
-            if (t->slice[k].version < sim->steps) return 0;
+        if (!t->two_phase || !t->declared || t->lost || t->abandoned) continue;
+        for (uint64_t k = 0; k < t->nslices; k++) {
+            const sim_slice_t *slice = &t->slice[k]; /* as finish_slice asks for */
+            if (slice->life == sim->node[slice->server].life && slice->version < sim->steps)
+                return 0;
+        }
     }
     return 1;
 }
