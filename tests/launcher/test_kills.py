@@ -23,12 +23,16 @@ class Kills(LaunchTest):
             os.kill(pid, signal.SIGKILL)
 
     def guardian_of(self, role, rank):
-        """By the environment of the guardian's child."""
-        guardians = self.named("psrt-guardian")
-        for pid in self.tasks(role, rank):
-            if parent(pid) in guardians:
-                return parent(pid)
-        self.fail(f"no guardian of {role}:{rank}")
+        """By the environment of the guardian's child, which it has once it executes the command."""
+        found = []
+
+        def look():
+            guardians = self.named("psrt-guardian")
+            found.extend(parent(p) for p in self.tasks(role, rank) if parent(p) in guardians)
+            return found
+
+        self.wait_for(look, f"no guardian of {role}:{rank}")
+        return found[0]
 
     def test_launcher(self):
         for script in (PATIENT, ESCAPE + PATIENT, ESCAPE + STUBBORN):
