@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "runtime/core/table_spec.h"
 #include "support/test.h"
 
@@ -173,6 +174,40 @@ static void differs(const psrt_dense_params_t *pa, const psrt_dense_params_t *pb
     cr_assert_str_eq(why, expect, "%s", why);
 }
 
+Test(spec, what_updates_in_two_phases_needs_steps_of_the_whole_table)
+{
+    static const char *const optimizers[] = { "lars", "lamb", "sgd:clip_norm=1",
+                                              "none:skip_nonfinite=1" };
+    for (size_t i = 0; i < PSRTI_COUNT(optimizers); i++) {
+        psrt_dense_params_t p = params();
+        p.optimizer = optimizers[i];
+        make(&p);
+        p.consistency = "async";
+        refuses(&p, PSRT_ERR_INVALID, "table w", "needs consistency sync");
+        p.consistency = "ssp:1";
+        refuses(&p, PSRT_ERR_INVALID, "table w", "needs consistency sync");
+        p.consistency = "sync:backup=1";
+        refuses(&p, PSRT_ERR_INVALID, "table w", "backup workers");
+    }
+}
+
+Test(spec, groups)
+{
+    char name[PSRTI_NAME_MAX + 2];
+    psrt_dense_params_t p = params();
+    p.optimizer = "adam:clip_norm=1", p.group = "model";
+    psrti_table_spec_t s = make(&p);
+    cr_assert_str_eq(s.group, "model");
+    p.optimizer = "lamb"; /* nothing that the group could share */
+    refuses(&p, PSRT_ERR_INVALID, "group model", "neither");
+    memset(name, 'g', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    p.optimizer = "adam:skip_nonfinite=1", p.group = name;
+    refuses(&p, PSRT_ERR_INVALID, "name of a group", "255");
+    p.group = "";
+    cr_assert_str_eq(make(&p).group, "");
+}
+
 Test(compare, equal)
 {
     psrt_dense_params_t p = params();
@@ -210,6 +245,8 @@ Test(compare, each_field)
     differs(&a, &b, "table w: reduce is average on worker:0, but sum on worker:1");
     b = params(), b.deterministic = 1;
     differs(&a, &b, "table w: deterministic is 0 on worker:0, but 1 on worker:1");
+    a = params(), a.optimizer = "sgd:clip_norm=1", b = a, b.group = "model";
+    differs(&a, &b, "table w: group is none on worker:0, but model on worker:1");
 }
 
 /* Extents beyond ndim are not part of a shape, whatever the caller left there. */

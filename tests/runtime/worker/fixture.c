@@ -85,7 +85,7 @@ void fx_close(fx_t *fx)
     free(fx);
 }
 
-void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *consistency, uint64_t first)
+static void declare(fx_t *fx, uint32_t id, psrt_dense_params_t p, uint64_t first)
 {
     char name[32];
     int n = 0;
@@ -93,10 +93,23 @@ void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *consistency,
         snprintf(name, sizeof name, "t%u.%d", id, n++);
     while (psrti_slice_vshard(psrti_hash_bytes(name, strlen(name)), 0, VSHARDS) != 0);
     psrti_table_spec_t spec;
-    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
-    p.ndim = 1, p.shape[0] = elements, p.consistency = consistency;
     cr_assert_eq(psrti_table_spec_make(name, &p, &spec), PSRT_OK, "%s", psrt_last_error());
     cr_assert_eq(psrti_client_table(fx->client, id, &spec, first, &fx->table[id]), PSRT_OK);
+}
+
+void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *consistency, uint64_t first)
+{
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    p.ndim = 1, p.shape[0] = elements, p.consistency = consistency;
+    declare(fx, id, p, first);
+}
+
+void fx_group_table(fx_t *fx, uint32_t id, uint64_t elements, const char *group)
+{
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    p.ndim = 1, p.shape[0] = elements;
+    p.optimizer = "sgd:clip_norm=1", p.group = group;
+    declare(fx, id, p, 0);
 }
 
 psrti_transfer_t fx_transfer(fx_t *fx, uint32_t table, int kind, uint64_t offset, uint64_t count)

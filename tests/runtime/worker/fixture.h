@@ -40,6 +40,8 @@ fx_t *fx_open_batching(uint64_t batch_bytes);
 void fx_close(fx_t *fx);
 /* Declares table `id` named by a text whose slice 0 lives at owner 0. */
 void fx_table(fx_t *fx, uint32_t id, uint64_t elements, const char *consistency, uint64_t first);
+/* The same in a group, which is decided at owner 0 too. */
+void fx_group_table(fx_t *fx, uint32_t id, uint64_t elements, const char *group);
 
 enum { PUSH = 1, PULL = 2, MORE = 4, INIT = 8 };
 psrti_transfer_t fx_transfer(fx_t *fx, uint32_t table, int kind, uint64_t offset, uint64_t count);

@@ -452,6 +452,51 @@ Test(client, a_dead_owner_ends_its_ops_and_no_others)
     fx_close(fx);
 }
 
+/* Tables 1 and 2 are at owner 0 alone, table 3 at both; 1 and 3 are in a group. */
+Test(client, a_dead_owner_ends_all_tables_of_a_group)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t one, two, three;
+    fx_group_table(fx, 1, 10, "g");
+    fx_group_table(fx, 2, 10, "h");
+    fx_group_table(fx, 3, 2 * FX_SLICE, "g");
+    fx_submit(fx, &one, 1, PUSH | PULL, 0, 0);
+    fx_submit(fx, &two, 2, PUSH | PULL, 0, 0);
+    for (size_t i = 0; i < 2; i++)
+        fx_ack(fx, i, PSRT_OK, 0, 0);
+    fx_owner(fx, 1, 0);
+    cr_assert(strstr(one.text, "lost with its group g") && strstr(one.text, "server:1"), "%s",
+              one.text);
+    fx_ended(fx, &one, PSRT_ERR_SHARD_LOST);
+    fx_submit(fx, &three, 3, PUSH, 0, 10);
+    fx_ended(fx, &three, PSRT_ERR_SHARD_LOST);
+    fx_group_table(fx, 4, 10, "g"); /* too late: its group is lost */
+    fx_submit(fx, &three, 4, PUSH, 0, 0);
+    fx_ended(fx, &three, PSRT_ERR_SHARD_LOST);
+    fx_value(fx, 1, 1, 1);
+    fx_ended(fx, &two, PSRT_OK);
+    fx_close(fx);
+}
+
+Test(client, skipped_steps_are_those_that_servers_tell)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op;
+    fx_table(fx, 1, 10, NULL, 0);
+    fx_submit(fx, &op, 1, PUSH, 0, 0);
+    psrt_msg_t msg = { .hdr = fx->sent[0].hdr };
+    msg.hdr.type = PSRTI_T_ACK;
+    msg.hdr.flags = PSRTI_F_APPLIED;
+    msg.hdr.seq = 0, msg.hdr.step = 1, msg.hdr.length = 3;
+    cr_assert_eq(psrti_client_msg(fx->client, 0, &msg), PSRT_RX_DONE);
+    msg.hdr.step = 2, msg.hdr.length = 2; /* of another slice, which is behind */
+    cr_assert_eq(psrti_client_msg(fx->client, 0, &msg), PSRT_RX_DONE);
+    cr_assert_eq(psrti_ctable_skipped_steps(fx->table[1]), 3u);
+    fx_ack(fx, 0, PSRT_OK, 0, 0);
+    fx_ended(fx, &op, PSRT_OK);
+    fx_close(fx);
+}
+
 Test(client, a_restarted_owner_has_lost_old_tables_and_serves_new_ones)
 {
     fx_t *fx = fx_open();
