@@ -118,6 +118,7 @@ psrt_status_t psrti_group_join(psrti_shard_t *s, psrti_stable_t *t)
 
 void psrti_groups_view(psrti_shard_t *s)
 {
+    s->next_due = 0;
     for (psrti_list_t *n = s->groups.next; n != &s->groups; n = n->next) {
         psrti_group_t *g = PSRTI_LIST_ENTRY(n, psrti_group_t, node);
         if (!g->verdict.round) g->term = s->view->vshards[g->vshard].term;
@@ -148,6 +149,7 @@ void psrti_group_touch(psrti_shard_t *s, psrti_group_t *g)
 static void wait_until(psrti_shard_t *s, psrti_group_t *g, uint64_t due)
 {
     g->due = due;
+    s->next_due = PSRTI_MIN(s->next_due, due);
     if (psrti_list_empty(&g->waiting)) psrti_list_push(&s->waiting_groups, &g->waiting);
 }
 
@@ -341,14 +343,15 @@ static void again(psrti_shard_t *s, psrti_group_t *g)
 
 uint64_t psrti_shard_progress(psrti_shard_t *s, uint64_t now)
 {
-    uint64_t next = UINT64_MAX;
     s->now = now;
+    if (now < s->next_due) return s->next_due;
+    s->next_due = UINT64_MAX;
     for (psrti_list_t *n = s->waiting_groups.next; n != &s->waiting_groups; n = n->next) {
         psrti_group_t *g = PSRTI_LIST_ENTRY(n, psrti_group_t, waiting);
         if (!psrti_group_is_whole(s, g)) continue;
         if (g->due <= now) again(s, g);
-        next = PSRTI_MIN(next, g->due);
+        s->next_due = PSRTI_MIN(s->next_due, g->due);
     }
     psrti_groups_run(s);
-    return next;
+    return s->next_due;
 }

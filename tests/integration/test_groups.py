@@ -11,7 +11,7 @@ import unittest
 from job import JobTest, every
 
 SIZES = {"a": 700_000, "b": 1000}  # three slices and one
-WAYS = [(1, "shm", 1), (2, "shm", 1), (3, "zmq", 1), (2, "shm", 2), (1, "zmq", 3)]
+WAYS = [(1, "shm", 1), (2, "shm", 1), (3, "zmq", 1), (2, "shm", 2), (1, "zmq", 3), (2, "", 2)]
 GRADS = {"a": (0.02, 0.05), "b": (0.3, -0.1)}  # of two workers
 STEPS = 3
 

@@ -51,7 +51,10 @@ static void on_send(void *arg, uint64_t peer, const Psrt__Control *m)
 }
 
 static void on_close(void *arg, uint64_t peer) { (void)arg, (void)peer; }
-static void on_persist(void *arg, const char *text, size_t len) { (void)arg, (void)text, (void)len; }
+static void on_persist(void *arg, const char *text, size_t len)
+{
+    (void)arg, (void)text, (void)len;
+}
 static void on_note(void *arg, psrt_log_level_t level, const char *text)
 {
     (void)arg, (void)level, (void)text;

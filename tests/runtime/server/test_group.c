@@ -221,13 +221,18 @@ static psrt_status_t hold(net_t *net, uint32_t id, const psrt_dense_params_t *pa
     return rc;
 }
 
+static void table_of(net_t *net, uint32_t id, psrt_dense_params_t p)
+{
+    p.ndim = 1, p.shape[0] = 4, p.init = "constant:value=1";
+    cr_assert_eq(hold(net, id, &p), PSRT_OK, "%s", psrt_last_error());
+}
+
 /* "t<id>" of 4 elements that start as 1. */
 static void table(net_t *net, uint32_t id, const char *optimizer, const char *group)
 {
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
-    p.ndim = 1, p.shape[0] = 4;
-    p.optimizer = optimizer, p.group = group, p.init = "constant:value=1";
-    cr_assert_eq(hold(net, id, &p), PSRT_OK, "%s", psrt_last_error());
+    p.optimizer = optimizer, p.group = group;
+    table_of(net, id, p);
 }
 
 static node_t *home_of(net_t *net, uint32_t id)
@@ -235,22 +240,25 @@ static node_t *home_of(net_t *net, uint32_t id)
     return &net->node[net->view->vshards[vshard_of(id)].owner];
 }
 
+static psrt_hdr_t header(net_t *net, uint32_t id, uint64_t step, unsigned flags)
+{
+    return (psrt_hdr_t){ .type = PSRTI_T_PUSH,
+                         .flags = (uint16_t)(PSRTI_F_END | PSRTI_F_WHOLE | flags),
+                         .dtype = PSRT_F32,
+                         .table = id,
+                         .step = step,
+                         .vshard = vshard_of(id),
+                         .term = TERM,
+                         .seq = ++net->seq,
+                         .length = 4 };
+}
+
 static psrt_hdr_t push(net_t *net, uint32_t rank, uint32_t id, uint64_t step, float g,
                        unsigned flags)
 {
     float all[4] = { g, g, g, g };
     node_t *n = home_of(net, id);
-    psrt_msg_t msg = { .hdr = { .type = PSRTI_T_PUSH,
-                                .flags = (uint16_t)(PSRTI_F_END | PSRTI_F_WHOLE | flags),
-                                .dtype = PSRT_F32,
-                                .table = id,
-                                .step = step,
-                                .vshard = vshard_of(id),
-                                .term = TERM,
-                                .seq = ++net->seq,
-                                .length = 4 },
-                       .data = all,
-                       .len = sizeof all };
+    psrt_msg_t msg = { .hdr = header(net, id, step, flags), .data = all, .len = sizeof all };
     cr_assert_eq(psrti_shard_msg(n->shard, n->worker[rank].peer[1], &msg), PSRT_RX_DONE);
     return net->reply[rank];
 }
@@ -289,6 +297,7 @@ static psrti_shard_counts_t counts(net_t *net)
 /* ---- tests ------------------------------------------------------------------------------------- */
 
 #define CLIP "sgd:lr=1,clip_norm=2"
+#define CLIP_TEN "sgd:lr=1,clip_norm=10"
 
 /* The three tables lie with three owners: 4 * (9 + 16 + 144) = 26^2 is the square of their norm. */
 static net_t *three_tables(const char *optimizer)
@@ -579,6 +588,72 @@ Test(group, a_push_pull_is_answered_with_the_verdict)
     cr_assert_eq(r.type, PSRTI_T_VALUE, "one owner decides at once");
     cr_assert_eq(r.step, 1u);
     cr_assert_float_eq(net->value[1][0], 1 - 3 * 2 / (6 + 1e-6), 1e-6);
+    close_net(net);
+}
+
+/* Equal elements: |v| / |u| * u is v, whatever u is. Both rounds of two holders are lost once. */
+Test(group, the_norm_of_the_update_takes_a_second_round)
+{
+    net_t *net = three_tables("lamb:lr=0.25,clip_norm=2");
+    connect_all(net);
+    double v = 1;
+    for (uint64_t step = 0; step < 3; step++) {
+        push_three(net, step);
+        lose(net);
+        pass_time(net, 20 * SEND_AGAIN);
+        deliver(net, 0);
+        deliver(net, 1);
+        cr_assert_eq(net->frames, 4u, "two verdicts of round 1");
+        deliver(net, 2);
+        deliver(net, 2);
+        expect(net, 1, step, v);
+        cr_assert_eq(net->frames, 5u, "one report of round 2");
+        lose(net);
+        pass_time(net, 20 * SEND_AGAIN);
+        carry(net);
+        v -= 0.25 * v;
+        for (uint32_t id = 1; id <= 3; id++)
+            expect(net, id, step + 1, v);
+    }
+    cr_assert(counts(net).verdicts_repeated >= 3, "one lost verdict of round 1 a step");
+    close_net(net);
+}
+
+Test(group, one_with_and_one_without_a_second_round)
+{
+    net_t *net = open_net();
+    table(net, 1, "lars:lr=1,momentum=0,trust=0.5,clip_norm=10", "g");
+    table(net, 2, CLIP_TEN, "g");
+    connect_all(net);
+    push_all(net, 1, 0, 3);
+    push_all(net, 2, 0, 4); /* the norm is 10 */
+    carry(net);
+    double scale = 10 / (10 + 1e-6);
+    expect(net, 1, 1, 1 - 0.5 * 2 / (6 * scale + 1e-8) * 3 * scale);
+    expect(net, 2, 1, 1 - 4 * scale);
+    close_net(net);
+}
+
+/* Sums, norms and masters are f32; only what travels has 16 bits. */
+Test(group, tables_of_16_bits)
+{
+    net_t *net = open_net();
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    const uint16_t three[4] = { 0x4040, 0x4040, 0x4040, 0x4040 }; /* bf16 */
+    p.optimizer = "sgd:lr=1,clip_norm=3", p.dtype = PSRT_BF16;
+    table_of(net, 1, p);
+    for (uint32_t r = 0; r < WORKERS; r++) {
+        psrt_hdr_t h = header(net, 1, 0, 0);
+        h.dtype = PSRT_BF16;
+        psrt_msg_t msg = { .hdr = h, .data = three, .len = sizeof three };
+        node_t *n = home_of(net, 1);
+        cr_assert_eq(psrti_shard_msg(n->shard, n->worker[r].peer[1], &msg), PSRT_RX_DONE);
+    }
+    const void *values;
+    uint64_t version;
+    cr_assert_eq(psrti_shard_peek(home_of(net, 1)->shard, 1, 0, &values, &version), PSRT_OK);
+    cr_assert_eq(version, 1u);
+    cr_assert_eq(((const uint16_t *)values)[0], 0xbf00, "1 - 3 * 3 / (6 + 1e-6) is about -0.5");
     close_net(net);
 }
 
