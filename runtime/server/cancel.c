@@ -4,7 +4,7 @@
  * is answered OK; the pull half of an applied push_pull is taken back as any pull. */
 #include <stdlib.h>
 
-#include "runtime/server/shard_int.h"
+#include "runtime/server/group.h"
 
 #define NAMED_RANKS 64 /* ranks that one answer can name */
 
@@ -42,13 +42,24 @@ static int is_missing(const psrti_shard_t *s, psrti_slice_t *slice, uint32_t ran
            !psrti_bit_get(psrti_ended(s, slice, slice->version), rank);
 }
 
+/* The same of the slices here that step together with it. */
+static int is_missing_in_group(const psrti_shard_t *s, const psrti_slice_t *slice, uint32_t rank,
+                               uint64_t want)
+{
+    psrti_group_pos_t pos = { 0 };
+    psrti_slice_t *other;
+    while (slice->sealed && (other = psrti_group_next(slice->table->group, &pos)))
+        if (is_missing(s, other, rank, want)) return 1;
+    return 0;
+}
+
 /* Names in the answer whom the version waits for: `seq_floor` is the lowest rank, bit i of `length`
  * says that rank seq_floor + i is missing. */
 static void name_missing(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t want,
                          psrt_hdr_t *out)
 {
     for (uint32_t r = 0; r < s->nworkers; r++) {
-        if (!is_missing(s, slice, r, want)) continue;
+        if (!is_missing(s, slice, r, want) && !is_missing_in_group(s, slice, r, want)) continue;
         if (!out->length) out->seq_floor = (uint16_t)r;
         if (r - out->seq_floor < NAMED_RANKS) out->length |= 1ull << (r - out->seq_floor);
     }
