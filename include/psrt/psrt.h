@@ -267,9 +267,9 @@ typedef struct psrt_dense_params {
  * @param name    1..255 bytes, identity of the table in the job
  * @param params  see psrt_dense_params_t
  * @param table_p the table; owned by the context
- * @return OK; ERR_INVALID (the text names the field); ERR_UNSUPPORTED a dtype of a later version;
- *         ERR_MISMATCH (the text shows both sides; before the first push all declarers fail, after it
- *         only the newcomer); ERR_NO_MEMORY here or on the server that the text names;
+ * @return OK; ERR_INVALID (the text names the field; or its group is in use already); ERR_UNSUPPORTED
+ *         a dtype of a later version; ERR_MISMATCH (the text shows both sides; before the first push
+ *         all declarers fail, after it only the newcomer; or both tables of a group); ERR_NO_MEMORY here or on the server that the text names;
  *         ERR_SHARD_LOST; errors of a lost context
  * @threads any  @blocks until the servers hold the table  @since 0.1
  */

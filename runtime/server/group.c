@@ -104,6 +104,7 @@ static psrt_status_t add_table(psrti_shard_t *s, psrti_group_t *g, psrti_stable_
 psrt_status_t psrti_group_join(psrti_shard_t *s, psrti_stable_t *t)
 {
     if (!psrti_optimizer_two_phase(&t->opt)) return PSRT_OK;
+    if (!s->owners) return PSRT_ERR_NO_MEMORY;
     psrti_group_t *g = group_find(s, &t->spec);
     if (g && (g->step || g->round || g->verdict.round))
         return psrti_fail(PSRT_ERR_INVALID,

@@ -23,7 +23,7 @@
 
 #define PSRTI_GROUP_RETRY_NS (200 * PSRTI_NS_PER_MS) /* first time that a report is repeated */
 #define PSRTI_GROUP_RETRY_MAX_NS (16 * PSRTI_GROUP_RETRY_NS)
-#define PSRTI_GROUP_CHUNK 4096u /* partials or norms in one message at most */
+#define PSRTI_GROUP_CHUNK 127u /* partials or norms in one message: the least PSRT_MAX_MESSAGE */
 
 typedef struct psrti_verdict {
     uint64_t step;

@@ -279,7 +279,7 @@ static void send_all(psrti_shard_t *s, const psrti_peer_t *peer, int anew)
 psrti_peer_t *psrti_shard_owner_up(psrti_shard_t *s, void *link, uint32_t owner,
                                    uint64_t incarnation, int dialled)
 {
-    psrti_peer_t *peer = calloc(1, sizeof *peer);
+    psrti_peer_t *peer = s->owners ? calloc(1, sizeof *peer) : NULL;
     if (!peer) return NULL;
     peer->link = link;
     peer->incarnation = incarnation;

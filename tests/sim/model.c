@@ -176,7 +176,7 @@ void sim_model_lose(sim_t *sim, int server)
         sim->table[i].lost |= sim->table[i].group && sim->table[i].declared;
 }
 
-static double get(const sim_table_t *t, const void *data, uint64_t i)
+double sim_get(const sim_table_t *t, const void *data, uint64_t i)
 {
     if (t->spec.value_dtype == PSRT_I64) return (double)((const int64_t *)data)[i];
     return t->spec.value_dtype == PSRT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
@@ -235,7 +235,7 @@ static void add_units(sim_t *sim, const sim_op_t *op, size_t i)
         u->count = stop - at;
         u->grad = malloc(u->count * sizeof *u->grad);
         for (uint64_t e = 0; e < u->count; e++)
-            u->grad[e] = get(t, x->grad, at - x->offset + e);
+            u->grad[e] = sim_get(t, x->grad, at - x->offset + e);
         if (s->last_unit)
             s->last_unit->next = u;
         else
@@ -358,14 +358,14 @@ typedef struct guess {
     unsigned nbits, optional;
 } guess_t;
 
-static int is_fenced(const sim_worker_t *w)
+int sim_is_fenced(const sim_worker_t *w)
 {
     return w->sim->node[sim_worker_node(w->sim, w->rank)].fenced;
 }
 
-static int is_certain(const sim_unit_t *u)
+int sim_is_certain(const sim_unit_t *u)
 {
-    return u->ok || (u->op && u->op->cop.result.status == PSRT_OK && !is_fenced(u->op->worker));
+    return u->ok || (u->op && u->op->cop.result.status == PSRT_OK && !sim_is_fenced(u->op->worker));
 }
 
 /* A worker's earlier life cannot contribute to steps from which a later one counts. */
@@ -391,7 +391,7 @@ static void gather(const sim_table_t *t, const sim_slice_t *s, uint64_t step, gu
         if (u->step != step || !is_possible(t, u)) continue;
         if (g->n == PSRTI_COUNT(g->unit)) return;
         unsigned group = t->spec.backup ? group_of(g, u) : 0, own = 0;
-        if (!is_certain(u)) own = new_bit(g);
+        if (!sim_is_certain(u)) own = new_bit(g);
         g->optional += own != 0;
         g->group[g->n] = group;
         g->need[g->n] = group | own;
@@ -569,7 +569,7 @@ static void blame(sim_t *sim, const sim_table_t *t, uint64_t k, const double *se
     for (const sim_unit_t *u = s->units; u; u = u->next)
         sim_trace(sim, "  worker:%d life %u step %llu [%llu +%llu) %g.. %s%s", u->rank, u->life,
                   (unsigned long long)u->step, (unsigned long long)u->first,
-                  (unsigned long long)u->count, u->grad[0], is_certain(u) ? "" : "optional ",
+                  (unsigned long long)u->count, u->grad[0], sim_is_certain(u) ? "" : "optional ",
                   u->applied ? "applied"
                   : u->late  ? "late"
                              : "");
@@ -618,7 +618,7 @@ static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t 
         return;
     }
     for (uint64_t e = 0; e < s->len; e++)
-        seen[e] = get(t, values, e);
+        seen[e] = sim_get(t, values, e);
     if (!s->ready) {
         look_for_init(sim, t, k, seen, version);
         return;
@@ -640,148 +640,6 @@ void sim_model_observe(sim_t *sim, const sim_server_t *server)
             if (s->server == server->index && s->life == sim->node[server->index].life)
                 look_at(sim, &sim->table[i], k, server->shard);
         }
-}
-
-/* ---- ends of operations ------------------------------------------------------------------------ */
-
-/* Version in [low, high] whose values these are, the highest below or equal to `below`; -1: none. */
-static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void *value,
-                          uint64_t first, uint64_t count, uint64_t low)
-{
-    double got[SLICE] = { 0 };
-    for (uint64_t e = 0; e < count; e++)
-        got[e] = get(t, value, e);
-    for (uint64_t v = s->version + 1; v-- > low;)
-        if (memcmp(got, s->values[v] + first, count * sizeof *got) == 0) return (int64_t)v;
-    return -1;
-}
-
-/* All pushes of steps below `want` by workers that live are in `version`; how far is the slowest? */
-static void check_staleness(sim_t *sim, const sim_table_t *t, const sim_slice_t *s,
-                            uint64_t version, uint64_t want)
-{
-    for (const sim_unit_t *u = s->units; u; u = u->next) {
-        if (!u->op && !u->ok) continue;
-        if (u->step < want && is_certain(u) && (!u->applied || u->version > version))
-            sim_fail(sim, "%s: a pull misses step %llu of worker:%d, wanted all below %llu",
-                     t->spec.name, (unsigned long long)u->step, u->rank, (unsigned long long)want);
-    }
-}
-
-/* Did the slowest worker lag by exactly the staleness when this reader went on? */
-static void note_bound(sim_t *sim, const sim_table_t *t, uint64_t want)
-{
-    uint64_t slowest = UINT64_MAX;
-    for (int r = 0; r < sim->nworkers; r++)
-        if (sim->node[sim_worker_node(sim, r)].alive && sim->worker[r].table[t->index])
-            slowest = PSRTI_MIN(slowest, psrti_ctable_next_step(sim->worker[r].table[t->index]));
-    if (want && t->spec.staleness && slowest == want) sim->counts.ssp_at_bound++;
-}
-
-static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowest,
-                        uint64_t *highest)
-{
-    const psrti_transfer_t *x = &op->x[i];
-    const sim_table_t *t = op->table[i];
-    for (uint64_t at = x->offset, end = at + x->count; at < end;) {
-        uint64_t k = at / SLICE, stop = PSRTI_MIN(end, (k + 1) * SLICE);
-        const sim_slice_t *s = &t->slice[k];
-        uint64_t low = op->from_version[i][k];
-        if (t->spec.consistency == PSRTI_SYNC) low = PSRTI_MAX(low, op->want[i]);
-        const char *got =
-            (const char *)x->value + (at - x->offset) * psrt_dtype_size(t->spec.value_dtype);
-        int64_t v = s->ready ? version_of(t, s, got, at % SLICE, stop - at, low) : -1;
-        if (v < 0) {
-            sim_fail(sim,
-                     "worker:%d: %s slice %llu: the value pulled (%g..) is none of versions %llu "
-                     "to %llu",
-                     op->worker->rank, t->spec.name, (unsigned long long)k, get(t, got, 0),
-                     (unsigned long long)low, (unsigned long long)s->version);
-            return;
-        }
-        if (t->spec.consistency == PSRTI_SSP) check_staleness(sim, t, s, (uint64_t)v, op->want[i]);
-        *lowest = PSRTI_MIN(*lowest, (uint64_t)v);
-        *highest = PSRTI_MAX(*highest, (uint64_t)v);
-        at = stop;
-    }
-    if (t->spec.consistency == PSRTI_SSP) note_bound(sim, t, op->want[i]);
-}
-
-static void settle_units(sim_t *sim, const sim_op_t *op)
-{
-    psrt_status_t status = op->cop.result.status;
-    int late = op->cop.result.late, missing = 0;
-    for (size_t i = 0; i < op->count; i++)
-        for (uint64_t k = 0; k < op->table[i]->nslices; k++)
-            for (sim_unit_t *u = op->table[i]->slice[k].units; u; u = u->next) {
-                if (u->op != op) continue;
-                u->op = NULL;
-                u->ok = status == PSRT_OK;
-                u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
-                missing |= !u->applied || u->unsure;
-                if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
-                    sim_fail(sim, "worker:%d: %s: an op ended, its push was not applied", u->rank,
-                             op->table[i]->spec.name);
-            }
-    if (status == PSRT_OK && late && !missing)
-        sim_fail(sim, "worker:%d: %s: a push was late and is in", op->worker->rank,
-                 op->table[0]->spec.name);
-    sim->counts.backup_late += status == PSRT_OK && late && !op->late;
-}
-
-static int ended_as_asked(const sim_t *sim, const sim_op_t *op)
-{
-    psrt_status_t status = op->cop.result.status;
-    if (status == PSRT_ERR_DEADLINE && !(op->cop.deadline && op->cop.deadline <= sim->now))
-        return 0;
-    return status && status == op->cop.asked && op->cop.text;
-}
-
-/* Worker 0 died once, or was taken for dead, and may not have given the first values by then. */
-static int may_be_orphaned(const sim_t *sim, const sim_op_t *op)
-{
-    const sim_node_t *giver = &sim->node[sim_worker_node(sim, 0)];
-    int rank0 = 0;
-    for (size_t i = 0; i < op->count; i++)
-        rank0 |= op->table[i]->rank0;
-    return rank0 && (giver->life > 1 || !giver->alive || giver->cut_off_until);
-}
-
-void sim_model_ended(sim_t *sim, sim_op_t *op)
-{
-    const psrt_result_t *r = &op->cop.result;
-    uint64_t lowest = UINT64_MAX, highest = 0;
-    int lost = 0, backup = 0;
-    for (size_t i = 0; i < op->count; i++) {
-        lost |= sim_is_damaged(sim, op->table[i]);
-        backup |= op->table[i]->spec.backup != 0;
-        if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
-    }
-    if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
-    if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;
-    if (r->status == PSRT_ERR_PEER_LOST) sim->counts.orphaned++;
-    if (r->status != PSRT_OK && !(r->status == PSRT_ERR_SHARD_LOST && lost) &&
-        !(r->status == PSRT_ERR_FENCED && is_fenced(op->worker)) &&
-        !(r->status == PSRT_ERR_PEER_LOST && may_be_orphaned(sim, op)) && !ended_as_asked(sim, op))
-        sim_fail(sim, "worker:%d: an op ended with %s: %s", op->worker->rank,
-                 psrt_status_name(r->status), op->cop.text);
-    if (r->status == PSRT_OK && r->late != op->late && !(r->late && backup))
-        sim_fail(sim, "worker:%d: %s step %llu is %slate", op->worker->rank,
-                 op->table[0]->spec.name, (unsigned long long)op->step[0], r->late ? "" : "not ");
-    if (r->status == PSRT_OK && lowest != UINT64_MAX && r->version > lowest && highest == lowest)
-        sim_fail(sim, "worker:%d: %s: version %llu was said, %llu was returned", op->worker->rank,
-                 op->table[0]->spec.name, (unsigned long long)r->version,
-                 (unsigned long long)lowest);
-    settle_units(sim, op);
-}
-
-void sim_model_killed(sim_t *sim, const sim_op_t *op)
-{
-    (void)sim;
-    for (size_t i = 0; i < op->count; i++)
-        for (uint64_t k = 0; k < op->table[i]->nslices; k++)
-            for (sim_unit_t *u = op->table[i]->slice[k].units; u; u = u->next)
-                if (u->op == op) u->op = NULL;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
  *   worker.c   processes of workers around a client, and the programs that they run
  *   set.c      hyper-parameters that workers set for a step
  *   cluster.c  the control plane: the coordinator, and a member in every process
+ *   ends.c     what operations must return
  *   model.c    what the values must be, in plain arithmetic; checked after every event
  *   run.c      one seed from start to end
  *
@@ -307,6 +308,9 @@ int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
 void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t count);
 void sim_model_lose(sim_t *sim, int server);
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
+double sim_get(const sim_table_t *table, const void *data, uint64_t i);
+int sim_is_fenced(const sim_worker_t *worker);
+int sim_is_certain(const sim_unit_t *unit); /* it was accepted */
 void sim_model_submit(sim_t *sim, sim_op_t *op);
 /* Fills in steps when the op was submitted, checks what it returned when it ended. */
 void sim_model_ended(sim_t *sim, sim_op_t *op);
