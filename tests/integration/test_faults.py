@@ -31,6 +31,27 @@ class Faults(JobTest):
             with self.subTest(cons):
                 self.run_mode(cons, seed + 10, "zmq")
 
+    def test_steps_in_two_phases(self):
+        """What servers tell each other is lost, repeated and cut as well."""
+        sizes, rounds = {"t": BIG, "u": 1000}, 20
+        square = sum(len(range(k, n, 5)) * (2 * (k + 1)) ** 2
+                     for n in sizes.values() for k in range(5))
+        scale = 1 / (square ** 0.5 + 1e-6)
+        for seed, transport in ((3, "shm"), (4, "zmq")):
+            job, w = self.started(2, 3, PSRT_FAULT=f"seed={seed},{FAULTS}", PSRT_RETRY="50ms",
+                                  PSRT_TRANSPORT=transport, PSRT_LOG_LEVEL="error")
+            for t, n in sizes.items():
+                every(w, f"table {t} n={n} opt=sgd:lr=1,clip_norm=1 reduce=sum group=g")
+                every(w, f"fill {t} 1")
+            for _ in range(rounds):
+                every(w, "many t u", 60)
+            for t, n in sizes.items():
+                for i in (0, 4, n - 1):
+                    want = -rounds * scale * 2 * (1 + i % 5)
+                    for got in every(w, f"at {t} {i}"):
+                        self.assertAlmostEqual(float(got), want, delta=1e-4 * abs(want))
+            self.finish(job, w)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
