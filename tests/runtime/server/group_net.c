@@ -202,8 +202,7 @@ psrt_hdr_t header(net_t *net, uint32_t id, uint64_t step, unsigned flags)
                          .length = 4 };
 }
 
-psrt_hdr_t push(net_t *net, uint32_t rank, uint32_t id, uint64_t step, float g,
-                       unsigned flags)
+psrt_hdr_t push(net_t *net, uint32_t rank, uint32_t id, uint64_t step, float g, unsigned flags)
 {
     float all[4] = { g, g, g, g };
     node_t *n = home_of(net, id);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "group_net.h"
+#include "support/page.h"
 
 /* ---- tests ------------------------------------------------------------------------------------- */
 
@@ -327,6 +328,32 @@ Test(group, the_norm_of_the_update_takes_a_second_round)
             expect(net, id, step + 1, v);
     }
     cr_assert(counts(net).verdicts_repeated >= 3, "one lost verdict of round 1 a step");
+    close_net(net);
+}
+
+static void is_on_the_page(const frame_t *f, const char *name)
+{
+    uint8_t page[256];
+    size_t n = page_block(name, page, sizeof page);
+    cr_assert(n == f->len && memcmp(f->data, page, n) == 0, "%s", name);
+}
+
+Test(group, messages_are_as_documented)
+{
+    net_t *net = three_tables("lamb:clip_norm=27");
+    size_t partials = 0, verdicts = 0;
+    connect_all(net);
+    push_three(net, 0);
+    for (size_t i = 0; i < net->frames; i++) {
+        if (((const uint8_t *)net->frame[i].data)[0] != 1) continue; /* not of table 1 */
+        is_on_the_page(&net->frame[i], "partials");
+        partials++;
+    }
+    deliver(net, 0);
+    deliver(net, 1);
+    for (size_t i = 2; i < net->frames; i++, verdicts++)
+        is_on_the_page(&net->frame[i], "verdict");
+    cr_assert(partials == 1 && verdicts == 2);
     close_net(net);
 }
 
