@@ -125,25 +125,6 @@ class Modes(JobTest):
         self.finish(job, w)
 
 
-class Deterministic(JobTest):
-    def run_once(self, servers, transport, threads=1):
-        job, w = self.started(3, servers, PSRT_TRANSPORT=transport,
-                              PSRT_SERVER_THREADS=str(threads))
-        every(w, f"table t n={BIG} opt=adam:lr=0.1 init=normal:seed=7 det=1")
-        for i, a in enumerate(w):
-            a.cmd(f"fill t {0.1 + 0.37 * i}")
-        for _ in range(4):
-            every(w, "push_pull t")
-        hashes = set(every(w, "hash t"))
-        self.finish(job, w)
-        self.assertEqual(len(hashes), 1)
-        return hashes.pop()
-
-    def test_bit_equal_whatever_serves(self):
-        ways = [(1, "shm", 1), (2, "shm", 1), (3, "zmq", 1), (2, "shm", 2), (1, "zmq", 3)]
-        self.assertEqual(len({self.run_once(*way) for way in ways}), 1)
-
-
 class Start(JobTest):
     def test_every_order(self):
         for order in itertools.permutations("csw"):
