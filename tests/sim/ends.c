@@ -69,6 +69,16 @@ static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowe
     if (t->spec.consistency == PSRTI_SSP) note_bound(sim, t, op->want[i]);
 }
 
+/* A push that was canceled may have been applied before, and later only by a server that did not answer,
+ * until the next session with it is up. Of sync tables the values do not tell when it was added. */
+static void note_canceled(sim_unit_t *u, const sim_op_t *op, psrt_status_t status,
+                          const sim_table_t *t, int server)
+{
+    if (t->spec.consistency == PSRTI_SYNC || u->applied) return;
+    u->canceled = status == PSRT_ERR_CANCELED || status == PSRT_ERR_DEADLINE;
+    u->never = u->canceled && !(op->unheard >> server & 1);
+}
+
 static void settle_units(sim_t *sim, const sim_op_t *op)
 {
     psrt_status_t status = op->cop.result.status;
@@ -79,6 +89,7 @@ static void settle_units(sim_t *sim, const sim_op_t *op)
                 if (u->op != op) continue;
                 u->op = NULL;
                 u->ok = status == PSRT_OK;
+                note_canceled(u, op, status, op->table[i], op->table[i]->slice[k].server);
                 u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
                 missing |= !u->applied || u->unsure;
                 if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
@@ -106,7 +117,7 @@ static int may_be_orphaned(const sim_t *sim, const sim_op_t *op)
     int rank0 = 0;
     for (size_t i = 0; i < op->count; i++)
         rank0 |= op->table[i]->rank0;
-    return rank0 && (giver->life > 1 || !giver->alive || giver->cut_off_until);
+    return rank0 && (giver->life > 1 || !giver->alive || giver->fenced || giver->cut_off_until);
 }
 
 void sim_model_ended(sim_t *sim, sim_op_t *op)
@@ -135,6 +146,18 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
                  op->table[0]->spec.name, (unsigned long long)r->version,
                  (unsigned long long)lowest);
     settle_units(sim, op);
+}
+
+void sim_model_link_up(const sim_worker_t *w, int server)
+{
+    sim_t *sim = w->sim;
+    uint32_t life = sim->node[sim_worker_node(sim, w->rank)].life;
+    for (int i = 0; i < sim->ntables; i++)
+        for (uint64_t k = 0; k < sim->table[i].nslices; k++) {
+            const sim_slice_t *s = &sim->table[i].slice[k];
+            for (sim_unit_t *u = s->server == server ? s->units : NULL; u; u = u->next)
+                if (u->rank == w->rank && u->life == life) u->never |= u->canceled && !u->applied;
+        }
 }
 
 void sim_model_killed(sim_t *sim, const sim_op_t *op)

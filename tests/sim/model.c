@@ -527,7 +527,7 @@ static int explain_pushes(sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t l
     double params[2];
     sim_params(t, s, v, params);
     for (sim_unit_t *u = s->units; u; u = u->next) {
-        if (u->applied) continue;
+        if (u->applied || u->never) continue;
         double *next = versions_at(s, v + 1), next_state[SLICE];
         memcpy(next, versions_at(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);

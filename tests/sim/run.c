@@ -173,11 +173,12 @@ static void describe_hang(sim_t *sim)
 static void run(sim_t *sim)
 {
     int more = 1;
-    for (unsigned n = 0; more && !sim->failed; n++) {
+    for (unsigned n = 0; more && !sim->failed && !sim->given_up; n++) {
         more = sim_next(sim);
         if (n % 64 == 0 && is_over(sim)) break;
         if (sim->now > sim->faults.until + HANG) describe_hang(sim);
     }
+    if (sim->given_up) return;
     if (!sim->failed && !is_over(sim)) describe_hang(sim);
     if (!sim->failed) sim_model_finish(sim);
 }

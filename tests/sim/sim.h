@@ -144,8 +144,10 @@ struct sim_unit {
     sim_unit_t *next;   /* of the slice, in the order of submission */
     const sim_op_t *op; /* NULL: its worker was killed before it ended */
     int rank, ok, late, applied;
-    int maybe;  /* accepted, and yet it may have come late */
-    int unsure; /* the values do not say if it is in       */
+    int maybe;    /* accepted, and yet it may have come late */
+    int unsure;   /* the values do not say if it is in       */
+    int canceled; /* its op was, and it was not applied by then */
+    int never;    /* it may not be applied any more           */
     uint32_t life;
     uint64_t step, version; /* version: the first that contains it */
     uint64_t first, count;  /* in the slice */
@@ -196,8 +198,9 @@ struct sim_op {
     sim_table_t *table[SIM_MAX_TRANSFERS];
     uint64_t from_version[SIM_MAX_TRANSFERS][SIM_MAX_SLICES]; /* published when it was submitted */
     uint64_t step[SIM_MAX_TRANSFERS], want[SIM_MAX_TRANSFERS];
-    int late;   /* its steps are closed already    */
-    int ranges; /* of a step that ends with CLOCK */
+    int late;         /* its steps are closed already              */
+    unsigned unheard; /* servers whose link was lost meanwhile     */
+    int ranges;       /* of a step that ends with CLOCK */
 };
 
 struct sim {
@@ -209,6 +212,7 @@ struct sim {
     int skip;         /* they have skip_nonfinite                     */
     unsigned hurry;   /* per cent: of ops with a deadline, of thoughts that cancel one */
     int renumbered;   /* servers may hold slices under a number that is not used */
+    int given_up;     /* the model does not know any more what must be           */
     char text[512];
     struct sim_queue *queue;
     sim_faults_t faults;
@@ -315,6 +319,7 @@ void sim_model_submit(sim_t *sim, sim_op_t *op);
 /* Fills in steps when the op was submitted, checks what it returned when it ended. */
 void sim_model_ended(sim_t *sim, sim_op_t *op);
 void sim_model_killed(sim_t *sim, const sim_op_t *op);
+void sim_model_link_up(const sim_worker_t *worker, int server);
 void sim_model_observe(sim_t *sim, const sim_server_t *server);
 int sim_model_is_settled(const sim_t *sim);
 void sim_model_finish(sim_t *sim);

@@ -49,8 +49,16 @@ static void redial_later(sim_worker_t *w, int owner)
                  redial, w, (uint64_t)owner);
 }
 
+/* What its ops in flight had sent may still arrive, until another session is up. */
+static void note_lost(const sim_worker_t *w, int server)
+{
+    for (sim_op_t *op = w->sim->ops; op; op = op->next)
+        if (op->worker == w) op->unheard |= 1u << server;
+}
+
 void sim_worker_link_up(sim_worker_t *w, int server)
 {
+    sim_model_link_up(w, server);
     psrti_client_link_up(w->client, (uint32_t)server);
 }
 
@@ -59,6 +67,7 @@ void sim_worker_link_lost(sim_worker_t *w, sim_link_t *link)
     int server = sim_link_server(link);
     if (w->link[server] != link) return;
     w->link[server] = NULL;
+    note_lost(w, server);
     psrti_client_link_lost(w->client, (uint32_t)server);
     redial_later(w, server);
 }
@@ -68,6 +77,7 @@ static void let_go(sim_worker_t *w, uint32_t server)
     sim_link_t *l = w->link[server];
     w->link[server] = NULL;
     if (l) sim_link_drop(l);
+    note_lost(w, (int)server);
     psrti_client_link_lost(w->client, server);
 }
 
@@ -273,11 +283,20 @@ static void do_whole(sim_worker_t *w)
     op_submit(op);
 }
 
+/* An op that ends with SHARD_LOST for one of its tables may be in the others or not. The model could not
+ * tell then what the norm of their groups was, so where norms are of use a group has its ops for itself. */
+static int goes_along(const sim_op_t *op, const sim_table_t *t)
+{
+    const sim_table_t *with = op->table[0];
+    if (!op->worker->sim->certain || !op->count || with == t) return 1;
+    return with->two_phase || t->two_phase ? with->group && t->group : 1;
+}
+
 static void do_many(sim_worker_t *w)
 {
     sim_op_t *op = op_new(w);
     for (int t = 0; t < w->sim->ntables && op->count < SIM_MAX_TRANSFERS; t++)
-        if (wants_steps(w, t) && sim_chance(w->sim, 80))
+        if (wants_steps(w, t) && goes_along(op, &w->sim->table[t]) && sim_chance(w->sim, 80))
             op_add(op, &w->sim->table[t], PUSH | (sim_chance(w->sim, 50) ? PULL : 0), 0,
                    w->sim->table[t].spec.elements);
     if (op->count)
