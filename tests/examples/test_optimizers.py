@@ -7,8 +7,8 @@ import unittest
 from example import accuracy, launched, mnist, program, run
 
 # Where the default learning rate is not made for so short a training, or so that it ends in a calm place.
-RATES = {"sgd": "lr=0.05", "adadelta": "lr=0.1", "rmsprop": "lr=5e-4", "adam": "lr=5e-4",
-         "adamw": "lr=5e-4", "nadam": "lr=5e-4", "ftrl": "lr=0.05", "lars": "trust=0.01",
+RATES = {"sgd": "lr=0.05", "adadelta": "lr=0.1", "rmsprop": "lr=1e-4", "adam": "lr=5e-4",
+         "adamw": "lr=5e-4", "nadam": "lr=2e-4", "ftrl": "lr=0.05", "lars": "trust=0.01",
          "lamb": "lr=2e-3"}
 
 
