@@ -68,8 +68,8 @@ PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t byte
 #define STORE_epi64(p, v) _mm256_storeu_si256((__m256i *)(p), v)
 
 #define DEFINE_ADD(SUFFIX, T, V, PS)                                                               \
-    PSRTI_TARGET_AVX2 static void add_##SUFFIX(void *dst, const void *a, const void *b,            \
-                                               uint64_t n)                                         \
+    PSRTI_TARGET_AVX2 void psrti_add_##SUFFIX##_avx2(void *dst, const void *a, const void *b,      \
+                                                     uint64_t n)                                   \
     {                                                                                              \
         enum { LANES = 32 / sizeof(T) };                                                           \
         T *d = dst;                                                                                \
@@ -240,10 +240,10 @@ const psrti_kernels_t psrti_kernels_avx2 = {
     .score = 20,
     .supported = psrti_cpu_has_avx2,
     .copy = psrti_copy_avx2,
-    .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
-    .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
-    .add_i32 = add_i32,
-    .add_i64 = add_i64,
+    .f32 = { psrti_add_f32_avx2, divide_f32, scale_f32, squares_f32 },
+    .f64 = { psrti_add_f64_avx2, divide_f64, scale_f64, squares_f64 },
+    .add_i32 = psrti_add_i32_avx2,
+    .add_i64 = psrti_add_i64_avx2,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
     .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
 };

@@ -18,7 +18,12 @@ extern const psrti_kernels_t psrti_kernels_scalar;
 #if defined(__x86_64__)
 extern const psrti_kernels_t psrti_kernels_avx2;
 extern const psrti_kernels_t psrti_kernels_avx512;
+/* Of psrti_kernels_avx2, which psrti_kernels_avx512 shares. */
 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes);
+void psrti_add_f32_avx2(void *dst, const void *a, const void *b, uint64_t n);
+void psrti_add_f64_avx2(void *dst, const void *a, const void *b, uint64_t n);
+void psrti_add_i32_avx2(void *dst, const void *a, const void *b, uint64_t n);
+void psrti_add_i64_avx2(void *dst, const void *a, const void *b, uint64_t n);
 #elif defined(__aarch64__)
 extern const psrti_kernels_t psrti_kernels_neon;
 #endif
