@@ -4,8 +4,6 @@
 
 #include "sim.h"
 
-#define SLICE PSRTI_SLICE_ELEMS
-
 /* Version in [low, high] whose values these are, the highest below or equal to `below`; -1: none. */
 static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void *value,
                           uint64_t first, uint64_t count, uint64_t low)

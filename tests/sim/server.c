@@ -93,7 +93,7 @@ void sim_server_kill(sim_t *sim, int index)
         psrti_shard_destroy(s->shard);
         s->shard = NULL;
     }
-    sim_model_lose(sim, index);
+    sim_lose(sim, index);
     sim->node[index].alive = 0;
     sim->node[index].life++;
     sim_control_died(sim, index);

@@ -9,6 +9,7 @@
  *   set.c      hyper-parameters that workers set for a step
  *   cluster.c  the control plane: the coordinator, and a member in every process
  *   ends.c     what operations must return
+ *   tables.c   the tables, their gradients and first values
  *   model.c    what the values must be, in plain arithmetic; checked after every event
  *   run.c      one seed from start to end
  *
@@ -26,6 +27,7 @@
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
 
+#define SLICE PSRTI_SLICE_ELEMS
 #define SIM_MAX_NODES 4 /* of a kind */
 #define SIM_MAX_TABLES 24
 #define SIM_MAX_SLICES 8
@@ -304,22 +306,29 @@ void sim_control_cut(sim_t *sim);  /* some of its connections */
 int sim_control_is_quiet(const sim_t *sim);
 int sim_control_is_finished(const sim_t *sim);
 
-/* ---- model.c */
+/* ---- tables.c */
 sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
 void sim_tables_free(sim_t *sim);
+int sim_same_group(const sim_table_t *a, const sim_table_t *b);
 /* May a part of it be lost? */
 int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
+void sim_lose(sim_t *sim, int server); /* the process is gone, and with it what it held */
+double *sim_values(sim_slice_t *slice, uint64_t version); /* makes room for them */
 void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t count);
-void sim_model_lose(sim_t *sim, int server);
+double sim_init_value(uint32_t life, uint64_t element); /* by a life of worker 0 */
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
 double sim_get(const sim_table_t *table, const void *data, uint64_t i);
-int sim_is_fenced(const sim_worker_t *worker);
-int sim_is_certain(const sim_unit_t *unit); /* it was accepted */
-void sim_model_submit(sim_t *sim, sim_op_t *op);
-/* Fills in steps when the op was submitted, checks what it returned when it ended. */
+
+/* ---- ends.c */
+/* Checks what the op returned when it ended. */
 void sim_model_ended(sim_t *sim, sim_op_t *op);
 void sim_model_killed(sim_t *sim, const sim_op_t *op);
 void sim_model_link_up(const sim_worker_t *worker, int server);
+
+/* ---- model.c */
+int sim_is_fenced(const sim_worker_t *worker);
+int sim_is_certain(const sim_unit_t *unit);      /* it was accepted */
+void sim_model_submit(sim_t *sim, sim_op_t *op); /* fills in its steps */
 void sim_model_observe(sim_t *sim, const sim_server_t *server);
 int sim_model_is_settled(const sim_t *sim);
 void sim_model_finish(sim_t *sim);
