@@ -7,7 +7,8 @@
  *   server.c   processes of servers around a shard
  *   worker.c   processes of workers around a client, and the programs that they run
  *   set.c      hyper-parameters that workers set for a step
- *   cluster.c  the control plane: the coordinator, and a member in every process
+ *   cluster.c  the control plane: the coordinator and its connections
+ *   member.c   a member of it in every process
  *   ends.c     what operations must return
  *   tables.c   the tables, their gradients and first values
  *   model.c    what the values must be, in plain arithmetic; checked after every event
@@ -295,16 +296,18 @@ void sim_set_done(sim_t *sim, psrt_status_t status, const char *text);
 void sim_set_some(sim_worker_t *worker, sim_table_t *table); /* something, perhaps nonsense */
 
 /* ---- cluster.c */
-void sim_control_set(sim_worker_t *worker, uint32_t table, const char *key, double value,
-                     uint64_t from_step);
 void sim_control_open(sim_t *sim);
 void sim_control_close(sim_t *sim);
-void sim_control_started(sim_t *sim, int node); /* a new process wants in */
-void sim_control_died(sim_t *sim, int node);
 void sim_control_kill(sim_t *sim); /* the coordinator; it is started again with its state file */
 void sim_control_cut(sim_t *sim);  /* some of its connections */
 int sim_control_is_quiet(const sim_t *sim);
 int sim_control_is_finished(const sim_t *sim);
+
+/* ---- member.c */
+void sim_control_started(sim_t *sim, int node); /* a new process wants in */
+void sim_control_died(sim_t *sim, int node);
+void sim_control_set(sim_worker_t *worker, uint32_t table, const char *key, double value,
+                     uint64_t from_step);
 
 /* ---- tables.c */
 sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
