@@ -68,6 +68,8 @@ typedef enum psrti_config_type {
       "how long a waiter polls before it sleeps, when cores are free")                             \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \
       "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")               \
+    X(PLUGINS, TEXT, "PSRT_PLUGINS", "", NULL, 0, 0,                                               \
+      "comma list of shared objects with optimizers; the same on workers and servers")             \
     X(LOG_LEVEL, ENUM, "PSRT_LOG_LEVEL", "warn", "error|warn|info|debug", 0, 0,                    \
       "lines up to this level go to the log sink")
 

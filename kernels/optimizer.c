@@ -11,47 +11,7 @@
 
 #include "base/spec.h"
 #include "kernels/names.h"
-
-/* One row for each file in optim/. */
-#define OPTIMIZERS(X)                                                                              \
-    X(sgd)                                                                                         \
-    X(momentum)                                                                                    \
-    X(nesterov)                                                                                    \
-    X(adagrad)                                                                                     \
-    X(adadelta)                                                                                    \
-    X(rmsprop)                                                                                     \
-    X(adam)                                                                                        \
-    X(adamw)                                                                                       \
-    X(adamax)                                                                                      \
-    X(nadam)                                                                                       \
-    X(ftrl)                                                                                        \
-    X(lion)                                                                                        \
-    X(lars)                                                                                        \
-    X(lamb)
-
-#define DECLARE(name) extern const psrt_optimizer_ops_t psrti_optimizer_##name;
-OPTIMIZERS(DECLARE)
-
-#define ADDRESS(name) &psrti_optimizer_##name,
-static const psrt_optimizer_ops_t *const optimizers[] = { OPTIMIZERS(ADDRESS) NULL };
-
-const psrt_optimizer_ops_t *const *psrti_optimizer_all(void) { return optimizers; }
-
-static psrt_status_t find(const char *name, const psrt_optimizer_ops_t **ops_p)
-{
-    const char *names[PSRTI_COUNT(optimizers)] = { "none" };
-    size_t count = 1;
-    for (size_t i = 0; optimizers[i]; i++) {
-        if (strcmp(optimizers[i]->name, name) == 0) {
-            *ops_p = optimizers[i];
-            return PSRT_OK;
-        }
-        names[count++] = optimizers[i]->name;
-    }
-    if (strcmp(name, "none") != 0) return psrti_fail_unknown("optimizer", name, names, count);
-    *ops_p = NULL;
-    return PSRT_OK;
-}
+#include "kernels/registry.h"
 
 /* ---- keys that every optimizer understands ----------------------------------------------------- */
 
@@ -73,6 +33,14 @@ static const struct common_key {
     { "ema", offsetof(psrti_optimizer_t, ema), 0 },
 };
 #define COMMON PSRTI_COUNT(common_keys)
+
+int psrti_optimizer_is_common_key(const char *name)
+{
+    size_t i = 0;
+    while (i < COMMON && strcmp(common_keys[i].name, name) != 0)
+        i++;
+    return i < COMMON || strcmp(name, SCHEDULE_KEY) == 0;
+}
 
 static double *common_value(psrti_optimizer_t *opt, size_t key)
 {
@@ -163,7 +131,7 @@ psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out)
     psrti_optimizer_t opt = { .ops = NULL };
     psrti_spec_t spec;
     psrt_status_t status = psrti_spec_parse("optimizer", text ? text : "none", &spec);
-    if (status == PSRT_OK) status = find(spec.name, &opt.ops);
+    if (status == PSRT_OK) status = psrti_optimizer_find(spec.name, &opt.ops);
     if (status != PSRT_OK) return status;
     set_defaults(&opt);
     status = read_numbers(&spec, &opt);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers by name. Adding one: a file in kernels/optim/ and a row in kernels/optimizer.c. */
+/* Optimizers by name. Adding one: a file in kernels/optim/ and a row in kernels/registry.c. */
 #ifndef PSRTI_OPTIMIZER_H
 #define PSRTI_OPTIMIZER_H
 
@@ -47,7 +47,9 @@ void psrti_optimizer_params_at(const psrti_optimizer_t *opt, uint64_t step,
 /* One step of the averages of the weights: average = decay * average + (1 - decay) * value. */
 void psrti_optimizer_average(double decay, psrt_dtype_t dtype, void *average, const void *value,
                              uint64_t n);
-/* The table, NULL at the end, for listings and tests. */
+/* Is it one of the keys that every optimizer understands? */
+int psrti_optimizer_is_common_key(const char *name);
+/* Those of kernels/optim/, NULL at the end, for tests. */
 const psrt_optimizer_ops_t *const *psrti_optimizer_all(void);
 
 #endif

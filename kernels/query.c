@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
-#include "kernels/optimizer.h"
+#include "kernels/registry.h"
 
 /* Name; bytes of an element of dst, a, b; the call. */
 #define KERNELS(X)                                                                                 \
@@ -99,10 +99,8 @@ psrt_status_t psrt_kernel_run(size_t index, void *dst, const void *a, const void
 
 psrt_status_t psrt_optimizer_query(size_t index, const psrt_optimizer_ops_t **ops_p)
 {
-    for (const psrt_optimizer_ops_t *const *ops = psrti_optimizer_all(); *ops; ops++)
-        if (index-- == 0) {
-            *ops_p = *ops;
-            return PSRT_OK;
-        }
-    return psrti_fail(PSRT_ERR_NOT_FOUND, "no optimizer with this index");
+    const psrt_optimizer_ops_t *ops = psrti_optimizer_at(index);
+    if (!ops) return psrti_fail(PSRT_ERR_NOT_FOUND, "no optimizer with this index");
+    *ops_p = ops;
+    return PSRT_OK;
 }

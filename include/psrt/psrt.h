@@ -490,7 +490,7 @@ psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info_p);
 
 typedef struct psrt_module_info {
     size_t size;
-    char kind[16]; /**< "transport", "kernels", "optimizer", "module"             */
+    char kind[16]; /**< "transport", "kernels", "plugin", "optimizer", "module"   */
     char name[32];
     int available;  /**< usable on this machine                                    */
     int score;      /**< transports and kernels: higher is preferred; else 0       */
@@ -498,7 +498,8 @@ typedef struct psrt_module_info {
 } psrt_module_info_t;
 
 /**
- * Entry `index` of the list of modules: transports, kernel variants, optimizers, optional modules.
+ * Entry `index` of the list of modules: transports, kernel variants, plug-ins (which this loads),
+ * optimizers, optional modules.
  * @param info_p caller's struct, `size` set
  * @return OK; ERR_NOT_FOUND past the last entry; ERR_INVALID
  * @threads any  @blocks no  @since 0.1

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/registry.h"
 #include "runtime/api/api.h"
 #include "runtime/core/bind.h"
 
@@ -80,10 +81,16 @@ static void stop_embedded(psrt_context_t *ctx)
 
 /* ---- life -------------------------------------------------------------------------------------- */
 
+static psrt_status_t load_plugins(const psrti_config_t *config)
+{
+    return psrti_plugins_load(psrti_config_text(config, PSRTI_CONF_PLUGINS));
+}
+
 static psrt_status_t start(psrt_context_t *ctx)
 {
     psrti_place_t place;
     psrt_status_t rc = psrti_api_place(ctx->config, "worker", &place);
+    if (!rc) rc = load_plugins(ctx->config);
     if (rc) return rc;
     int embedded = !*place.coordinator;
     rc = embedded ? start_embedded(ctx) : psrti_api_key(ctx->config, &ctx->key);
@@ -214,6 +221,7 @@ static psrt_status_t run_server(const psrti_config_t *config, const volatile int
     psrti_place_t place;
     psrti_jobkey_t key;
     psrt_status_t rc = psrti_api_place(config, "server", &place);
+    if (!rc) rc = load_plugins(config);
     if (!rc) rc = psrti_api_key(config, &key);
     if (rc) return rc;
     psrti_server_start_t sp = { .config = config,

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/topology.h"
 #include "kernels/kernels.h"
-#include "kernels/optimizer.h"
+#include "kernels/registry.h"
 #include "runtime/api/api.h"
 #include "transport/transport.h"
 
@@ -53,8 +53,42 @@ static void fill_transport(psrt_module_info_t *info, const psrt_transport_ops_t 
     fill(info, "transport", t->name, available, t->score, *why ? why : reach);
 }
 
+/* Is entry `*index` a plug-in of PSRT_PLUGINS? Takes those before it off *index. All are loaded, so that
+ * their optimizers can be listed. */
+static int fill_plugin(psrt_module_info_t *info, const char *list, size_t *index)
+{
+    int found = 0;
+    for (const char *at = list; *at; at += *at == ',') {
+        size_t len = strcspn(at, ","), base = len;
+        while (base && at[base - 1] != '/')
+            base--;
+        psrt_status_t rc = len ? psrti_plugin_load(at, len) : PSRT_OK;
+        if (len && !found && (*index)-- == 0) {
+            char name[sizeof info->name], path[sizeof info->note];
+            snprintf(name, sizeof name, "%.*s", (int)(len - base), at + base);
+            snprintf(path, sizeof path, "%.*s", (int)len, at);
+            fill(info, "plugin", name, !rc, 0, rc ? psrt_last_error() : path);
+            found = 1;
+        }
+        at += len;
+    }
+    return found;
+}
+
+static int query_plugins(psrt_module_info_t *info, size_t *index, psrt_status_t *rc)
+{
+    psrti_config_t *config;
+    *rc = psrti_config_create(&config);
+    if (*rc) return 1;
+    int found = fill_plugin(info, psrti_config_text(config, PSRTI_CONF_PLUGINS), index);
+    psrti_config_destroy(config);
+    return found;
+}
+
 psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info)
 {
+    psrt_status_t rc;
+    const psrt_optimizer_ops_t *ops;
     if (!info || info->size != sizeof *info)
         return psrti_fail(PSRT_ERR_INVALID, "psrt_module_query: `size` of the struct is not set");
     for (const psrt_transport_ops_t *const *t = psrti_transport_all(); *t; t++)
@@ -64,8 +98,9 @@ psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info)
             fill(info, "kernels", (*k)->name, (*k)->supported(), (*k)->score, NULL);
             return PSRT_OK;
         }
-    for (const psrt_optimizer_ops_t *const *o = psrti_optimizer_all(); *o; o++)
-        if (index-- == 0) return fill(info, "optimizer", (*o)->name, 1, 0, (*o)->doc), PSRT_OK;
+    if (query_plugins(info, &index, &rc)) return rc;
+    for (size_t i = 0; (ops = psrti_optimizer_at(i)); i++)
+        if (index-- == 0) return fill(info, "optimizer", ops->name, 1, 0, ops->doc), PSRT_OK;
     static const char *const optional[] = { "rdma", "cuda" };
     if (index < PSRTI_COUNT(optional))
         return fill(info, "module", optional[index], 0, 0, "not built"), PSRT_OK;

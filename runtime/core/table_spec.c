@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "kernels/optimizer.h"
+#include "kernels/registry.h"
 #include "runtime/core/placement.h"
 
 #define MAX_BYTES (1ull << 62) /* so that offsets and sums of sizes cannot overflow */
@@ -205,17 +206,28 @@ static psrt_status_t set_group(const char *group, psrti_table_spec_t *spec)
     return PSRT_OK;
 }
 
+/* Does the optimizer go with the table's other properties? */
+static psrt_status_t check_optimizer(const psrti_optimizer_t *opt, const psrti_table_spec_t *spec)
+{
+    if (is_integer(spec) && strcmp(spec->optimizer, "none") != 0)
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
+                          spec->name, spec->optimizer, psrt_dtype_name(spec->value_dtype));
+    return check_two_phase(opt, spec);
+}
+
+psrt_status_t psrti_table_spec_optimizer(const psrti_table_spec_t *spec, psrti_optimizer_t *opt_p)
+{
+    psrt_status_t rc = psrti_optimizer_parse(spec->optimizer, opt_p);
+    return rc ? name_table(rc, spec) : check_optimizer(opt_p, spec);
+}
+
 /* After the consistency. */
 static psrt_status_t set_optimizer(const char *text, psrti_table_spec_t *spec)
 {
     psrti_optimizer_t opt;
     psrt_status_t rc = psrti_optimizer_parse(text, &opt);
     if (!rc) rc = psrti_optimizer_format(&opt, spec->optimizer, sizeof spec->optimizer);
-    if (rc) return name_table(rc, spec);
-    if (is_integer(spec) && strcmp(spec->optimizer, "none") != 0)
-        return psrti_fail(PSRT_ERR_INVALID, "table %s: optimizer %s: %s tables have none",
-                          spec->name, spec->optimizer, psrt_dtype_name(spec->value_dtype));
-    return check_two_phase(&opt, spec);
+    return rc ? name_table(rc, spec) : check_optimizer(&opt, spec);
 }
 
 int psrti_table_spec_averages(const psrti_table_spec_t *spec)
@@ -322,6 +334,13 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
     memcpy(p.shape, s->shape, sizeof p.shape);
     p.init = s->init;
     p.optimizer = s->optimizer;
+    if (!psrti_optimizer_is_builtin(s->optimizer, strcspn(s->optimizer, ":"))) {
+        /* Of a plug-in, which only workers and servers need; they find out where they can say so. */
+        psrti_spec_t text;
+        psrt_status_t rc = psrti_spec_parse("optimizer", s->optimizer, &text);
+        if (rc) return name_table(rc, s);
+        p.optimizer = "none";
+    }
     p.consistency = consistency;
     p.reduce = s->average ? "average" : "sum";
     p.deterministic = s->deterministic;

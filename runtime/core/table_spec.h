@@ -5,6 +5,7 @@
 
 #include <psrt/psrt.h>
 
+#include "kernels/optimizer.h"
 #include "transport/frame.h"
 
 #define PSRTI_NAME_MAX 255
@@ -46,7 +47,11 @@ static inline psrt_dtype_t psrti_table_spec_wire(const psrti_table_spec_t *spec,
 }
 /* Does the server keep averages of the weights? */
 int psrti_table_spec_averages(const psrti_table_spec_t *spec);
-/* Checks a specification that came over the wire as psrti_table_spec_make checks the user's. */
+/* The optimizer, checked for this table. ERR_INVALID, also when it is of a plug-in that this task does not
+ * have; the text names the table. */
+psrt_status_t psrti_table_spec_optimizer(const psrti_table_spec_t *spec, psrti_optimizer_t *opt_p);
+/* Checks a specification that came over the wire as psrti_table_spec_make checks the user's, but for an
+ * optimizer of a plug-in: see psrti_table_spec_optimizer. */
 psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *spec);
 
 /* The virtual shard whose owner decides for the group; for a table alone that of its first slice. */

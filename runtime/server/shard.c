@@ -158,7 +158,7 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     t->nslices = psrti_slice_count(t->spec.elements);
     t->hold_from = s->preparing ? 0 : UINT64_MAX;
     t->set_hold = UINT64_MAX;
-    psrt_status_t rc = psrti_optimizer_parse(t->spec.optimizer, &t->opt);
+    psrt_status_t rc = psrti_table_spec_optimizer(&t->spec, &t->opt);
     if (!rc)
         rc = psrti_init_parse(t->spec.init, t->spec.name, t->spec.ndim, t->spec.shape, &t->init);
     if (rc) return rc;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # check_install.sh BUILD_DIR VERSION PROGRAM...: installs into an empty prefix, moves it, and builds
-# consumer.c against it through pkg-config and through find_package; runs both, and the programs.
+# consumer.c against it through pkg-config and through find_package; runs both, and the programs. Also builds
+# an optimizer as a plug-in, signum.c, and trains with it in a job of several processes.
 set -euo pipefail
 build=$1 version=$2
 shift 2
@@ -27,6 +28,21 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig
 # shellcheck disable=SC2046 # flags are words
 cc -std=c11 -Wall -Wextra -Werror -pedantic consumer.c $(pkg-config --cflags --libs psrt) -o consumer
 [ "$(LD_LIBRARY_PATH=$libdir ./consumer)" = "$version" ] || fail "pkg-config consumer: wrong output"
+
+# shellcheck disable=SC2046
+cc -std=c11 -O2 -Wall -Wextra -Werror -pedantic -ffp-contract=off -shared -fPIC "$here/signum.c" \
+    $(pkg-config --cflags psrt) -o libsignum.so
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror -pedantic "$here/trainer.c" $(pkg-config --cflags --libs psrt) \
+    -o trainer
+export LD_LIBRARY_PATH=$libdir PSRT_PLUGINS=$tmp/pc/libsignum.so
+[ "$(./trainer)" = trained ] || fail "plug-in: alone"
+"$prefix/bin/psrt-launch" -s 2 -w 2 -- ./trainer >launch.log 2>&1 || fail "$(cat launch.log)"
+[ "$(grep -c trained launch.log)" = 2 ] || fail "plug-in: $(cat launch.log)"
+"$prefix/bin/psrt-info" | grep -q '^optimizer  signum ' || fail "psrt-info does not list the plug-in"
+unset LD_LIBRARY_PATH PSRT_PLUGINS
+diff <(sed -n '/^```c signum/,/^```/p' "$here/../../docs/optimizers.md" | sed '1d;$d') \
+    <(sed 1d "$here/signum.c") || fail "docs/optimizers.md shows another signum.c"
 
 cp "$here/consumer.c" "$tmp/cmake"
 cat >"$tmp/cmake/CMakeLists.txt" <<END

@@ -68,6 +68,27 @@ typedef struct psrt_optimizer_ops {
     void (*prepare_f64)(const psrt_apply_t *block);
 } psrt_optimizer_ops_t;
 
+#pragma GCC visibility push(default)
+
+/**
+ * What a plug-in exports: its optimizers, NULL at the end, all static. A plug-in is a shared object whose
+ * path is in PSRT_PLUGINS of every worker and server; contexts and servers load it when they start.
+ */
+const psrt_optimizer_ops_t *const *psrt_optimizer_plugin_v1(void);
+typedef const psrt_optimizer_ops_t *const *(*psrt_optimizer_plugin_fn)(void);
+
+/**
+ * Adds an optimizer to this process, for programs that bring their own without a plug-in. Workers and
+ * servers need it before a table names it, so both roles must be processes of such a program.
+ * @param ops stays valid until the process ends
+ * @return OK, also when it is registered already; ERR_INVALID: the text says what is wrong: `size`, the
+ *         name is taken, a count or a function; ERR_LIMIT: 64 are registered
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_optimizer_register(const psrt_optimizer_ops_t *ops);
+
+#pragma GCC visibility pop
+
 #ifdef __cplusplus
 }
 #endif

@@ -507,3 +507,18 @@ Test(shard, not_a_number_is_the_workers_own_business)
     cr_assert(isnan(fx_value(fx, 1, 0)));
     fx_close(fx);
 }
+
+/* A specification passes the coordinator without its plug-in; the server says what it lacks. */
+Test(shard, an_optimizer_that_it_does_not_have)
+{
+    fx_t *fx = fx_open(1);
+    psrti_table_spec_t spec;
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    p.ndim = 1, p.shape[0] = 4;
+    cr_assert_eq(psrti_table_spec_make("w", &p, &spec), PSRT_OK);
+    strcpy(spec.optimizer, "of_a_plugin:lr=1");
+    cr_assert_eq(psrti_shard_hold(fx->shard, 1, &spec), PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "table w: optimizer \"of_a_plugin\""), "%s",
+              psrt_last_error());
+    fx_close(fx);
+}

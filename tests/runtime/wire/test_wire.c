@@ -197,6 +197,12 @@ Test(convert, specs_are_checked)
         cr_assert_neq(psrti_spec_from_wire(&bad, &back), PSRT_OK, "case %d", i);
     }
     cr_assert_eq(psrti_spec_from_wire(NULL, &back), PSRT_ERR_PROTOCOL);
+    bad = good;
+    bad.optimizer = "adam:no_such_key=1";
+    cr_assert_neq(psrti_spec_from_wire(&bad, &back), PSRT_OK);
+    bad.optimizer = "of_a_plugin:lr=1"; /* the coordinator has none */
+    cr_assert_eq(psrti_spec_from_wire(&bad, &back), PSRT_OK, "%s", psrt_last_error());
+    cr_assert_str_eq(back.optimizer, bad.optimizer);
 }
 
 /* Mutated bytes never crash; what still unpacks goes through the conversions. */
