@@ -345,7 +345,9 @@ static int join_is_right(psrti_coord_t *c, const peer_t *peer, const Psrt__Join 
         return 0;
     }
     if (join->workers != c->p.workers || join->servers != c->p.servers) {
-        snprintf(text, size, "%s was told of %u workers and %u servers, the job has %u and %u",
+        snprintf(text, size,
+                 "%s was told of %u workers and %u servers, the job has %u and %u (PSRT_WORKERS, "
+                 "PSRT_SERVERS)",
                  name, join->workers, join->servers, c->p.workers, c->p.servers);
         return 0;
     }

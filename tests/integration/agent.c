@@ -3,9 +3,11 @@
  *
  *   create [PSRT_NAME=value]...        context NAME: contexts are numbered by `use N` (default 0)
  *   use N
- *   table NAME key=value...            n= dtype= init= opt= cons= reduce= det= group= data=V (rank0)
+ *   table NAME key=value...            n= dtype= codec= init= opt= cons= reduce= det= group=
+ *                                      data=V (rank0)
  *   fill NAME V                        gradient element i becomes V * (1 + i % 5)
  *   flat NAME V                        every gradient element becomes V
+ *   load NAME FILE | save NAME FILE    gradient from, values to a file, as they are in memory
  *   values NAME V                      value element i becomes V * (1 + i % 5)
  *   push|pull|push_pull NAME [offset=] [count=] [step=] [more=1] [prio=] [avg=1] [deadline=SECONDS]
  *                                      waits
@@ -156,6 +158,7 @@ static void cmd_table(char **w, int n)
     p.consistency = opt(w, n, "cons");
     p.reduce = opt(w, n, "reduce");
     p.group = opt(w, n, "group");
+    p.codec = opt(w, n, "codec");
     p.deterministic = (int)opt_u64(w, n, "det", 0);
     int user = opt(w, n, "mem") && strcmp(opt(w, n, "mem"), "user") == 0;
     t->grad = user ? calloc(1, bytes) : psrt_alloc(ctx, bytes ? bytes : 1);
@@ -325,6 +328,18 @@ static void cmd_slices(char **w, int n)
         if (i == first) pos += (size_t)sprintf(text + pos, "%s%.17g", i ? " " : "", at(t, i));
     }
     answer(PSRT_OK, text);
+}
+
+static void cmd_file(const char *what, char **w, int n)
+{
+    table_t *t = n == 2 ? find(w[0]) : NULL;
+    if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
+    int load = strcmp(what, "load") == 0;
+    size_t elem = t->f64 ? 8 : 4, done = 0;
+    FILE *f = fopen(w[1], load ? "rb" : "wb");
+    if (f) done = load ? fread(t->grad, elem, t->n, f) : fwrite(t->value, elem, t->n, f);
+    if (!f || fclose(f) || done != t->n) return answer(PSRT_ERR_INVALID, "the file is not as long");
+    answer(PSRT_OK, NULL);
 }
 
 static void cmd_at(char **w, int n)
@@ -528,6 +543,8 @@ static void run(const char *c, char **w, int n)
         cmd_sum(w, n);
     else if (strcmp(c, "slices") == 0)
         cmd_slices(w, n);
+    else if (strcmp(c, "load") == 0 || strcmp(c, "save") == 0)
+        cmd_file(c, w, n);
     else if (strcmp(c, "at") == 0)
         cmd_at(w, n);
     else if (strcmp(c, "hash") == 0)

@@ -10,36 +10,6 @@ BIG = 700_000
 
 
 class Environment(JobTest):
-    """Illegal values of rank and counts: an error naming variable and value, before anything starts."""
-
-    BAD = ["-1", "", " 2", "2 ", "abc", "2147483648", "1.5", "0x2"]
-
-    def check(self, role, name, value):
-        job = self.job(2, 2)
-        env = job.task_env(role, 0, {name: value})
-        argv = [f"{BIN}/psrtd"] + (["--coordinator"] if role == "coordinator" else [])
-        p = subprocess.run(argv, env=env, capture_output=True, timeout=20, text=True)
-        self.assertGreater(p.returncode, 0, p)
-        self.assertLess(p.returncode, 126, p)
-        self.assertIn(name, p.stderr)
-        self.assertIn(value.strip() or "is empty", p.stderr)
-
-    def test_servers_and_coordinator(self):
-        for role in ("server", "coordinator"):
-            for name in ("PSRT_RANK", "PSRT_WORKERS", "PSRT_SERVERS"):
-                for value in self.BAD:
-                    with self.subTest(role=role, name=name, value=value):
-                        self.check(role, name, value)
-        self.check("server", "PSRT_WORKERS", "0")
-        self.check("server", "PSRT_RANK", "2")
-
-    def test_workers(self):
-        for name, value in [("PSRT_RANK", v) for v in self.BAD + ["2"]] + [("PSRT_WORKERS", "0")]:
-            with self.subTest(name=name, value=value):
-                w = self.job(2, 2).worker(0, **{name: value})
-                text = self.refused("PSRT_ERR_INVALID", w, "create")
-                self.assertIn(name, text)
-
     def test_half_a_description_is_an_error(self):
         job = self.job(2, 1)
         job.env["PSRT_COORDINATOR"] = ""
@@ -173,20 +143,6 @@ class Tables(JobTest):
             self.assertEqual(float(a.cmd("sum t")), 3.0)
         w[1].cmd(f"wait {pushed} 20")
         self.finish(job, w)
-
-    def test_many_tables_of_different_sizes_in_one_call(self):
-        for transport in ("shm", "zmq"):
-            job, w = self.started(2, 2, PSRT_TRANSPORT=transport)
-            names = [f"k{n}" for n in range(1, 101)]
-            for n in range(1, 101):
-                every(w, f"table k{n} n={n} opt=none reduce=sum")
-            for a in w:
-                for n in names:
-                    a.cmd(f"fill {n} 1")
-            every(w, "many " + " ".join(names))
-            for n in names:
-                self.assertEqual({float(v) for v in every(w, f"sum {n}")}, {2.0})
-            self.finish(job, w)
 
     def test_nan_travels(self):
         job, w = self.started(2, 1)

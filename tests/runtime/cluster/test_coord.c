@@ -271,7 +271,9 @@ Test(coord, wrong_joins_are_refused)
 {
     refused_join(PSRTI_TASK(PSRTI_WORKER, 2), PSRTI_TASK(PSRTI_WORKER, 2), 2, 0,
                  "worker:2 is not in the job, which has 2 workers and 1 servers");
-    refused_join(W0, W0, 3, 0, "worker:0 was told of 3 workers and 1 servers, the job has 2 and 1");
+    refused_join(W0, W0, 3, 0,
+                 "worker:0 was told of 3 workers and 1 servers, the job has 2 and 1 (PSRT_WORKERS, "
+                 "PSRT_SERVERS)");
     refused_join(W0, W1, 2, 0, "joins as another task than it is connected as");
     refused_join(S0, S0, 2, 0, "server:0 listens with no thread");
 }
