@@ -53,6 +53,9 @@ static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
     p->ndim = 1;
     p->shape[0] = sim_chance(sim, 25) ? 1 + sim_random(sim, SLICE)
                                       : 1 + sim_random(sim, SIM_MAX_SLICES * SLICE);
+    /* Of two steps that close at once with any subset of the workers, some elements must tell which. */
+    uint64_t last = (p->shape[0] - 1) % SLICE + 1;
+    if (kind < 15 && last < 4) p->shape[0] += 4 - last;
 }
 
 double *sim_values(sim_slice_t *s, uint64_t version)
@@ -174,12 +177,13 @@ static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 }
 
 /* No two pushes of a table are alike (cubes modulo this prime are a permutation), and hardly two sums or
- * averages of some of them. */
+ * averages of some of them: where those of the first element are, what is added to each element of its
+ * own tells them apart. */
 void sim_fill_grad(sim_t *sim, sim_table_t *t, void *grad, uint64_t count)
 {
     uint64_t n = ++t->pushes % 4091, base = 1 + n * n * n % 4091;
     for (uint64_t i = 0; i < count; i++) {
-        double g = 12.0 * (double)(base + (i + 1) * base % 61);
+        double g = 12.0 * (double)(base + psrti_mix64(n << 16 | i) % 61);
         put(t, grad, i, t->exact ? g : g / 7);
     }
     if (t->two_phase && sim->certain && sim->skip && sim_chance(sim, 6))
