@@ -67,21 +67,6 @@ static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowe
     if (t->spec.consistency == PSRTI_SSP) note_bound(sim, t, op->want[i]);
 }
 
-/* Pushes of one or two elements may be alike by chance, and the one that is in may have been taken for
- * another. What is known of an op that ended decides: of any two alike, as many are in as before. */
-static void take_place_of_twin(const sim_slice_t *s, sim_unit_t *u)
-{
-    for (sim_unit_t *o = s->units; o && !u->applied; o = o->next) {
-        if (!o->applied || o->ok || o->first != u->first || o->count != u->count ||
-            memcmp(o->grad, u->grad, u->count * sizeof *u->grad) != 0)
-            continue;
-        u->applied = 1;
-        u->version = o->version;
-        o->applied = 0;
-        o->version = 0;
-    }
-}
-
 /* A push that was canceled may have been applied before, and later only by a server that did not answer,
  * until the next session with it is up. Of sync tables the values do not tell when it was added. */
 static void note_canceled(sim_unit_t *u, const sim_op_t *op, psrt_status_t status, int server)
@@ -100,10 +85,8 @@ static void settle_units(sim_t *sim, const sim_op_t *op)
                 if (u->op != op) continue;
                 u->op = NULL;
                 u->ok = status == PSRT_OK;
-                if (!u->applied && op->table[i]->spec.consistency != PSRTI_SYNC) {
-                    take_place_of_twin(&op->table[i]->slice[k], u);
-                    if (!u->applied) note_canceled(u, op, status, op->table[i]->slice[k].server);
-                }
+                if (!u->applied && op->table[i]->spec.consistency != PSRTI_SYNC)
+                    note_canceled(u, op, status, op->table[i]->slice[k].server);
                 u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
                 missing |= !u->applied || u->unsure;
                 if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
@@ -169,11 +152,8 @@ void sim_model_link_up(const sim_worker_t *w, int server)
     for (int i = 0; i < sim->ntables; i++)
         for (uint64_t k = 0; k < sim->table[i].nslices; k++) {
             const sim_slice_t *s = &sim->table[i].slice[k];
-            for (sim_unit_t *u = s->server == server ? s->units : NULL; u; u = u->next) {
-                if (u->rank != w->rank || u->life != life || !u->canceled || u->never) continue;
-                take_place_of_twin(s, u);
-                u->never = !u->applied;
-            }
+            for (sim_unit_t *u = s->server == server ? s->units : NULL; u; u = u->next)
+                if (u->rank == w->rank && u->life == life) u->never |= u->canceled && !u->applied;
         }
 }
 

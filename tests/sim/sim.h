@@ -317,7 +317,7 @@ int sim_same_group(const sim_table_t *a, const sim_table_t *b);
 int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
 void sim_lose(sim_t *sim, int server); /* the process is gone, and with it what it held */
 double *sim_values(sim_slice_t *slice, uint64_t version); /* makes room for them */
-void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t count);
+void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t first, uint64_t count);
 double sim_init_value(uint32_t life, uint64_t element); /* by a life of worker 0 */
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
 double sim_get(const sim_table_t *table, const void *data, uint64_t i);

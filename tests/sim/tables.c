@@ -176,14 +176,14 @@ static void put(const sim_table_t *t, void *data, uint64_t i, double v)
         ((float *)data)[i] = (float)v;
 }
 
-/* No two pushes of a table are alike (cubes modulo this prime are a permutation), and hardly two sums or
- * averages of some of them: where those of the first element are, what is added to each element of its
- * own tells them apart. */
-void sim_fill_grad(sim_t *sim, sim_table_t *t, void *grad, uint64_t count)
+/* No two pushes of a table are alike on any element (cubes modulo this prime are a permutation), and hardly
+ * two sums or averages of some of them. */
+void sim_fill_grad(sim_t *sim, sim_table_t *t, void *grad, uint64_t first, uint64_t count)
 {
-    uint64_t n = ++t->pushes % 4091, base = 1 + n * n * n % 4091;
+    uint64_t push = ++t->pushes;
     for (uint64_t i = 0; i < count; i++) {
-        double g = 12.0 * (double)(base + psrti_mix64(n << 16 | i) % 61);
+        uint64_t n = (push + psrti_mix64(first + i) % 4091) % 4091;
+        double g = 12.0 * (double)(1 + n * n * n % 4091);
         put(t, grad, i, t->exact ? g : g / 7);
     }
     if (t->two_phase && sim->certain && sim->skip && sim_chance(sim, 6))

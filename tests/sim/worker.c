@@ -130,7 +130,7 @@ static psrti_transfer_t *op_add(sim_op_t *op, sim_table_t *t, int kind, uint64_t
     x->init = (kind & INIT) != 0;
     if (kind & (PUSH | INIT)) x->grad = malloc(count * elem);
     if (kind & PULL) memset(x->value = malloc(count * elem), 0x77, count * elem);
-    if (kind & PUSH) sim_fill_grad(sim, t, (void *)x->grad, count);
+    if (kind & PUSH) sim_fill_grad(sim, t, (void *)x->grad, offset, count);
     return x;
 }
 
