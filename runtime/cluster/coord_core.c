@@ -87,7 +87,6 @@ void psrti_coord_end(psrti_coord_t *c, psrt_status_t status, const char *text)
     for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         place_t *p = psrti_place_at(c, i);
         psrti_coord_send_finish(c, p->peer, status, text);
-        p->told_end = p->peer != 0;
         psrti_coord_finish_parked(c, p);
     }
 }
@@ -97,12 +96,13 @@ void psrti_coord_no_memory(psrti_coord_t *c)
     psrti_coord_end(c, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
 }
 
-/* A task that heard of the end hangs up; one that was cut off when it came will ask again. */
+/* A task answers that it heard of the end. One whose connection broke before will dial again and ask: it may
+ * have given up the connection in which it was told. */
 static int everybody_heard(psrti_coord_t *c)
 {
     for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         const place_t *p = psrti_place_at(c, i);
-        if (p->peer || (psrti_place_live(p) && !p->told_end)) return 0;
+        if (p->peer || (psrti_place_live(p) && !p->heard_end)) return 0;
     }
     return 1;
 }
@@ -253,11 +253,17 @@ static void on_leave(psrti_coord_t *c, place_t *p, const Psrt__Leave *msg)
 {
     psrti_coord_send_finish(c, p->peer, c->ending ? c->end_status : PSRT_OK,
                             c->ending ? c->end_text : "");
-    if (c->ending)
-        psrti_coord_detach(c, p);
-    else
-        vacate(c, p, msg->failed ? PLACE_FAILED : PLACE_FINISHED);
-    if (!c->ending && !c->recovering) psrti_coord_admit_parked(c, p);
+    if (c->ending) return;
+    vacate(c, p, msg->failed ? PLACE_FAILED : PLACE_FINISHED);
+    if (!c->recovering) psrti_coord_admit_parked(c, p);
+}
+
+/* The task knows that its part is over. It hangs up when it knows that this is known. */
+static void on_heard(psrti_coord_t *c, peer_t *peer)
+{
+    if (peer->place) peer->place->heard_end = 1;
+    psrti_coord_send_finish(c, peer->id, c->ending ? c->end_status : PSRT_OK,
+                            c->ending ? c->end_text : "");
 }
 
 /* ---- recovery -------------------------------------------------------------------------------- */
@@ -386,7 +392,10 @@ static psrt_status_t dispatch(psrti_coord_t *c, peer_t *peer, const Psrt__Contro
     case PSRT__CONTROL__BODY_JOIN: return psrti_coord_on_join(c, peer, msg->join);
     case PSRT__CONTROL__BODY_HEARTBEAT: ack_heartbeat(c, peer->id); return PSRT_OK;
     case PSRT__CONTROL__BODY_LEAVE:
-        if (p) on_leave(c, p, msg->leave);
+        if (msg->leave->heard)
+            on_heard(c, peer);
+        else if (p)
+            on_leave(c, p, msg->leave);
         return PSRT_OK;
     default: break;
     }

@@ -20,7 +20,7 @@
 #define COORD_TEXT_MAX 512
 #define COORD_KEY_MAX 63
 #define COORD_RESULTS 4                   /* answered barriers remembered per worker */
-#define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for servers to hear it; or the lease, if longer */
+#define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for tasks to hear it; or the lease, if longer */
 
 typedef enum place_state {
     PLACE_EMPTY,
@@ -41,7 +41,7 @@ typedef struct place {
     uint32_t pid;
     char host[64];
     int returned; /* registered with this generation */
-    int told_end; /* Finish was sent to this life    */
+    int heard_end; /* this life answered to Finish   */
 
     psrti_list_t parked; /* newcomers that wait for the lease of the current life to end */
 

@@ -362,8 +362,7 @@ psrt_status_t psrti_coord_on_join(psrti_coord_t *c, peer_t *peer, const Psrt__Jo
     if (c->ending) {
         psrti_coord_send_finish(c, peer->id, c->end_status, c->end_text);
         if (!p || (p->nonce != join->nonce && p->incarnation != join->incarnation)) return PSRT_OK;
-        attach(c, p, peer); /* and is waited for until it hangs up */
-        p->told_end = 1;
+        attach(c, p, peer); /* and is waited for until it answers */
         return PSRT_OK;
     }
     if (!join_is_right(c, peer, join, text, sizeof text)) {

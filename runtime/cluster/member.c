@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "runtime/cluster/member_driver.h"
 
+#define GOODBYE_NS PSRTI_NS_PER_S
+
 /* ---- what the core asks for ------------------------------------------------------------------ */
 
 static void env_dial(void *arg)
@@ -246,6 +248,18 @@ static unsigned run_commands(psrti_member_t *m)
     }
 }
 
+/* After the end, until the core has heard that the coordinator has its answer to Finish. A task that hung up
+ * before might leave it unsaid: then the coordinator cannot tell it from one that has not heard. */
+static void say_goodbye(psrti_member_t *m)
+{
+    const uint64_t until = psrti_now_ns() + GOODBYE_NS;
+
+    for (uint64_t now; m->ctrl.link && (now = psrti_now_ns()) < until;) {
+        (void)psrti_ctrl_flush(&m->ctrl);
+        if (!psrti_net_progress(m->net) && m->ctrl.link) psrti_net_sleep(m->net, until - now);
+    }
+}
+
 static void *thread_main(void *arg)
 {
     psrti_member_t *m = arg;
@@ -267,6 +281,7 @@ static void *thread_main(void *arg)
     pthread_mutex_lock(&m->lock);
     set_ended(m, PSRT_ERR_CLOSED, "this task left the job");
     pthread_mutex_unlock(&m->lock);
+    if (psrti_member_core_ended(m->core)) say_goodbye(m);
     return NULL;
 }
 

@@ -170,11 +170,26 @@ static psrt_status_t on_commit(psrti_member_core_t *m, const Psrt__Commit *msg)
     return hand_up_view(m, msg->view, msg);
 }
 
-static psrt_status_t on_end(psrti_member_core_t *m, int32_t wire_status, const char *text)
+static psrt_status_t on_refused(psrti_member_core_t *m, const Psrt__Refused *msg)
 {
-    psrt_status_t status = psrti_status_from_wire(wire_status);
+    psrt_status_t status = psrti_status_from_wire(msg->status);
 
-    psrti_member_end(m, status, *text ? text : psrt_status_text(status));
+    psrti_member_end(m, status, *msg->text ? msg->text : psrt_status_text(status));
+    return PSRT_OK;
+}
+
+/* The coordinator repeats it when it has the answer; member.c waits for that. */
+static psrt_status_t on_finish(psrti_member_core_t *m, const Psrt__Finish *msg)
+{
+    Psrt__Leave body = PSRT__LEAVE__INIT;
+    psrt_status_t status = psrti_status_from_wire(msg->status);
+
+    body.heard = 1;
+    PSRTI_CONTROL(answer, LEAVE, leave, &body);
+    m->env.send(m->env.arg, &answer);
+    m->state = MEMBER_ENDED;
+    if (!m->leaving)
+        m->env.end(m->env.arg, status, *msg->text ? msg->text : psrt_status_text(status));
     return PSRT_OK;
 }
 
@@ -182,8 +197,8 @@ static psrt_status_t dispatch(psrti_member_core_t *m, const Psrt__Control *msg)
 {
     switch (msg->body_case) {
     case PSRT__CONTROL__BODY_WELCOME: return on_welcome(m, msg->welcome);
-    case PSRT__CONTROL__BODY_REFUSED: return on_end(m, msg->refused->status, msg->refused->text);
-    case PSRT__CONTROL__BODY_FINISH: return on_end(m, msg->finish->status, msg->finish->text);
+    case PSRT__CONTROL__BODY_REFUSED: return on_refused(m, msg->refused);
+    case PSRT__CONTROL__BODY_FINISH: return on_finish(m, msg->finish);
     case PSRT__CONTROL__BODY_HEARTBEAT_ACK: return PSRT_OK;
     case PSRT__CONTROL__BODY_VIEW: return hand_up_view(m, msg->view, NULL);
     case PSRT__CONTROL__BODY_COMMIT: return on_commit(m, msg->commit);
@@ -208,6 +223,8 @@ psrt_status_t psrti_member_core_message(psrti_member_core_t *m, const Psrt__Cont
                                         uint64_t now)
 {
     enter(m, now);
+    if (m->state == MEMBER_ENDED && msg->body_case == PSRT__CONTROL__BODY_FINISH)
+        m->env.drop(m->env.arg);    /* the answer to on_finish's */
     if (!linked(m)) return PSRT_OK; /* came over a link that was just given up */
     m->heard = m->now;
     return dispatch(m, msg);

@@ -383,6 +383,15 @@ Test(coord, no_lease_ends_while_the_coordinator_was_stopped)
     fixture_free(f);
 }
 
+/* Its answer to Finish. */
+static void heard(fixture_t *f, uint64_t peer)
+{
+    Psrt__Leave body = PSRT__LEAVE__INIT;
+    body.heard = 1;
+    PSRTI_CONTROL(m, LEAVE, leave, &body);
+    cr_assert_eq(message(f, peer, &m), PSRT_OK);
+}
+
 Test(coord, all_workers_died)
 {
     fixture_t *f = assembled();
@@ -393,6 +402,9 @@ Test(coord, all_workers_died)
     const char *text = "all workers died without finishing: worker:0, worker:1";
     cr_assert_eq(f->peer[3].status, PSRT_ERR_PEER_LOST);
     cr_assert_str_eq(f->peer[3].text, text);
+    heard(f, 3);
+    cr_assert_eq(f->peer[3].finishes, 2);
+    cr_assert_eq(f->finished, 0);
     psrti_coord_peer_lost(f->c, 3, f->now);
     cr_assert_eq(f->finished, 1);
     cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
@@ -410,7 +422,32 @@ Test(coord, finished_workers_end_the_job)
     cr_assert_eq(f->peer[3].finishes, 1);
     cr_assert_eq(f->peer[3].status, PSRT_OK);
     cr_assert_eq(f->finished, 0);
+    heard(f, 3);
+    cr_assert_eq(f->peer[3].finishes, 2);
+    cr_assert_eq(f->finished, 0);
     psrti_coord_peer_lost(f->c, 3, f->now);
+    cr_assert_eq(f->finished, 1);
+    cr_assert_eq(f->status, PSRT_OK);
+    fixture_free(f);
+}
+
+/* It had given up the connection in which it was told, and dials again. */
+Test(coord, who_was_told_but_did_not_answer_is_waited_for)
+{
+    fixture_t *f = assembled();
+    leave(f, 1, 0);
+    heard(f, 1);
+    cr_assert_eq(f->peer[1].finishes, 2);
+    leave(f, 2, 0);
+    cr_assert_eq(f->peer[3].finishes, 1);
+    psrti_coord_peer_lost(f->c, 3, f->now);
+    cr_assert_eq(f->finished, 0);
+    psrti_coord_peer_up(f->c, 5, PSRTI_TASK(PSRTI_SERVER, 0), f->now);
+    cr_assert_eq(join_as(f, 5, PSRTI_TASK(PSRTI_SERVER, 0), 3, 2, 1), PSRT_OK);
+    cr_assert_eq(f->peer[5].finishes, 1);
+    heard(f, 5);
+    cr_assert_eq(f->finished, 0);
+    psrti_coord_peer_lost(f->c, 5, f->now);
     cr_assert_eq(f->finished, 1);
     cr_assert_eq(f->status, PSRT_OK);
     fixture_free(f);

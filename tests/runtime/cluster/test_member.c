@@ -285,7 +285,11 @@ Test(member, what_was_asked_is_asked_again)
     PSRTI_CONTROL(msg, FINISH, finish, &body);
     receive(f, &msg);
     cr_assert(psrti_member_core_ended(f->m));
-    cr_assert_eq(f->ended, 0); /* it left by its own will */
+    cr_assert_eq(f->ended, 0);  /* it left by its own will */
+    cr_assert_eq(f->leaves, 2); /* the answer, which must arrive: it hangs up when that is known */
+    unsigned drops = f->drops;
+    receive(f, &msg);
+    cr_assert_eq(f->drops, drops + 1);
     fixture_free(f);
 }
 
