@@ -107,7 +107,7 @@ Test(registry, malformed_tables)
 Test(registry, is_full_at_some_time)
 {
     static psrt_optimizer_ops_t many[PSRTI_REGISTERED_MAX + 1];
-    static char names[PSRTI_REGISTERED_MAX + 1][8];
+    static char names[PSRTI_REGISTERED_MAX + 1][16];
     for (int i = 0; i <= PSRTI_REGISTERED_MAX; i++) {
         snprintf(names[i], sizeof names[i], "o%d", i);
         many[i] = table(names[i]);

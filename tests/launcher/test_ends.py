@@ -8,7 +8,7 @@ import signal
 import stat
 import time
 
-from launchtest import DEADLINE, LAUNCHER, LaunchTest, main, process_environ, process_text
+from launchtest import DEADLINE, LAUNCHER, LaunchTest, main, parent, process_environ, process_text
 
 # Accepts on the inherited socket and says which process it is, for each connection.
 COORDINATOR = r"""exec python3 -c '
@@ -90,10 +90,13 @@ class Ends(LaunchTest):
             proc = self.start("-w", "2", "-s", "0", "--", "/bin/sh", "-c", script,
                               env={"GO": str(go)})
             self.read_until(proc, "ready", 2)
+            guardians = {r: {parent(p) for p in self.tasks("worker", r)} for r in (0, 1)}
             proc.send_signal(signal.SIGSTOP)
             for rank in (first, second):
                 (go / str(rank)).touch()
-                self.wait_for(lambda: not self.tasks("worker", rank), "the worker stays")
+                # What its guardian saw is on its way to the launcher once that has ended too.
+                self.wait_for(lambda: not guardians[rank] & set(self.named("psrt-guardian")),
+                              "the guardian stays")
             proc.send_signal(signal.SIGCONT)
             code, _, err = self.end(proc)
             self.assertEqual(code, 5 + first, err)
