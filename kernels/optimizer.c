@@ -178,6 +178,26 @@ psrt_status_t psrti_optimizer_set(psrti_optimizer_t *opt, const char *key, doubl
     return PSRT_OK;
 }
 
+psrt_status_t psrti_optimizer_parse_common(const char *text, psrti_optimizer_t *out)
+{
+    psrti_optimizer_t opt = { .ops = NULL };
+    psrti_spec_t spec;
+    size_t count = 0;
+    psrt_status_t status = psrti_spec_parse("optimizer", text, &spec);
+    if (status != PSRT_OK) return status;
+    for (size_t i = 0; i < spec.count; i++)
+        if (psrti_optimizer_is_common_key(spec.entry[i].key)) spec.entry[count++] = spec.entry[i];
+    spec.count = count;
+    set_defaults(&opt);
+    status = read_numbers(&spec, &opt);
+    if (status != PSRT_OK) return status;
+    opt.schedule = (psrti_schedule_t){ .gamma = PSRTI_SCHEDULE_GAMMA };
+    const char *wrong = check_common(&opt);
+    if (wrong) return psrti_fail(PSRT_ERR_INVALID, "optimizer %s: %s", spec.name, wrong);
+    *out = opt;
+    return PSRT_OK;
+}
+
 /* ---- for an update ----------------------------------------------------------------------------- */
 
 unsigned psrti_optimizer_needs(const psrti_optimizer_t *opt)

@@ -24,6 +24,9 @@ typedef struct psrti_optimizer {
 
 /* "adam:lr=1e-3"; NULL or "none": none. ERR_INVALID with last error (nearest name). */
 psrt_status_t psrti_optimizer_parse(const char *text, psrti_optimizer_t *out);
+/* For a task that may not have the optimizer's plug-in: as "none" with the common keys of the text but the
+ * schedule, which needs an lr. The optimizer's name and its own hyper-parameters can be any. */
+psrt_status_t psrti_optimizer_parse_common(const char *text, psrti_optimizer_t *out);
 /* Canonical text with every hyper-parameter, and those of the common keys that are not at their
  * default, to compare and to show specifications. */
 psrt_status_t psrti_optimizer_format(const psrti_optimizer_t *opt, char *buf, size_t size);

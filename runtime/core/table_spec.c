@@ -319,9 +319,23 @@ psrt_status_t psrti_table_spec_compare(const psrti_table_spec_t *a, const char *
     return PSRT_ERR_MISMATCH;
 }
 
+/* The optimizer, or what a task without its plug-in knows of it: only workers and servers need a plug-in,
+ * and find out where they can say so. */
+static psrt_status_t known_part(const psrti_table_spec_t *s, char *text, size_t size)
+{
+    psrti_optimizer_t opt;
+    if (psrti_optimizer_is_builtin(s->optimizer, strcspn(s->optimizer, ":"))) {
+        snprintf(text, size, "%s", s->optimizer);
+        return PSRT_OK;
+    }
+    psrt_status_t rc = psrti_optimizer_parse_common(s->optimizer, &opt);
+    if (!rc) rc = psrti_optimizer_format(&opt, text, size);
+    return name_table(rc, s);
+}
+
 psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
 {
-    char consistency[32];
+    char consistency[32], optimizer[sizeof s->optimizer];
     if (memchr(s->name, 0, sizeof s->name) == NULL || memchr(s->init, 0, sizeof s->init) == NULL ||
         memchr(s->optimizer, 0, sizeof s->optimizer) == NULL ||
         memchr(s->group, 0, sizeof s->group) == NULL || s->consistency > PSRTI_SSP ||
@@ -333,21 +347,15 @@ psrt_status_t psrti_table_spec_check(const psrti_table_spec_t *s)
     p.ndim = s->ndim;
     memcpy(p.shape, s->shape, sizeof p.shape);
     p.init = s->init;
-    p.optimizer = s->optimizer;
-    if (!psrti_optimizer_is_builtin(s->optimizer, strcspn(s->optimizer, ":"))) {
-        /* Of a plug-in, which only workers and servers need; they find out where they can say so. */
-        psrti_spec_t text;
-        psrt_status_t rc = psrti_spec_parse("optimizer", s->optimizer, &text);
-        if (rc) return name_table(rc, s);
-        p.optimizer = "none";
-    }
+    p.optimizer = optimizer;
     p.consistency = consistency;
     p.reduce = s->average ? "average" : "sum";
     p.deterministic = s->deterministic;
     p.codec = codec_names[s->codec];
     p.group = s->group;
     psrti_table_spec_t made;
-    psrt_status_t rc = psrti_table_spec_make(s->name, &p, &made);
+    psrt_status_t rc = known_part(s, optimizer, sizeof optimizer);
+    if (!rc) rc = psrti_table_spec_make(s->name, &p, &made);
     if (rc) return rc;
     if (made.elements != s->elements || s->grad_dtype != made.grad_dtype ||
         s->acc_dtype != made.acc_dtype)
@@ -367,8 +375,8 @@ psrt_status_t psrti_table_spec_match(const psrti_table_spec_t *a, const psrti_ta
                                      char *why, size_t why_size)
 {
     psrti_optimizer_t x, y;
-    if (psrti_optimizer_parse(a->optimizer, &x) != PSRT_OK ||
-        psrti_optimizer_parse(b->optimizer, &y) != PSRT_OK)
+    if (psrti_optimizer_parse_common(a->optimizer, &x) != PSRT_OK ||
+        psrti_optimizer_parse_common(b->optimizer, &y) != PSRT_OK)
         return PSRT_ERR_MISMATCH;
     int clip = x.clip_norm != y.clip_norm;
     if (!clip && x.skip_nonfinite == y.skip_nonfinite) return PSRT_OK;

@@ -58,6 +58,22 @@ class Optimizers(JobTest):
                 self.assertEqual({float(v) for v in every(w, "at t 5")}, {-0.625})
                 self.finish(w)
 
+    def test_a_plugin_in_a_group(self):
+        """The coordinator, which has no plug-in, compares what a group shares. g has the norm 5 over both
+        tables, 1 after clipping: the sign is the same, and a step that is not finite is left out."""
+        _, w = self.started(1, 2, PSRT_PLUGINS=SIGNUM)
+        for name in ("a", "b"):
+            w[0].cmd(f"table {name} n=10 opt=signum:lr=0.5,clip_norm=1,skip_nonfinite=1 group=g")
+        text = self.refused("PSRT_ERR_MISMATCH", w[0],
+                            "table c n=10 opt=signum:lr=0.5,clip_norm=2,skip_nonfinite=1 group=g")
+        self.assertIn("clip_norm is", text)
+        for grads, value in (((3, 4), -0.5), ((float("nan"), 4), -0.5), ((-30, -40), 0.0)):
+            for name, grad in zip("ab", grads):
+                w[0].cmd(f"flat {name} {grad}")
+            w[0].cmd("many a b")
+            self.assertEqual([float(w[0].cmd(f"at {name} 9")) for name in "ab"], [value] * 2)
+        self.finish(w)
+
     def test_a_server_without_the_plugin_says_so(self):
         job = self.job(1, 1)
         job.coordinator()

@@ -200,7 +200,9 @@ Test(convert, specs_are_checked)
     bad = good;
     bad.optimizer = "adam:no_such_key=1";
     cr_assert_neq(psrti_spec_from_wire(&bad, &back), PSRT_OK);
-    bad.optimizer = "of_a_plugin:lr=1"; /* the coordinator has none */
+    bad.optimizer = "of_a_plugin:lr=1,ema=2";
+    cr_assert_neq(psrti_spec_from_wire(&bad, &back), PSRT_OK);
+    bad.optimizer = "of_a_plugin:lr=1,warmup=3,ema=0.5"; /* the coordinator has none */
     cr_assert_eq(psrti_spec_from_wire(&bad, &back), PSRT_OK, "%s", psrt_last_error());
     cr_assert_str_eq(back.optimizer, bad.optimizer);
 }
