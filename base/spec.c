@@ -74,10 +74,14 @@ static psrt_status_t unknown_key(const char *what, const psrti_spec_t *spec, siz
     size_t pos = 0;
     for (size_t i = 0; i < count; i++)
         psrti_append(list, sizeof(list), &pos, "%s%s", i ? ", " : "", keys[i]);
+    if (!*key)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "%s %s: \"%.*s\" is not of the form key=value; keys: %s", what,
+                          spec->name, SHOWN, value, list);
     return psrti_fail(
-        PSRT_ERR_INVALID, "%s %s: unknown key \"%.*s\" in \"%.*s%s%.*s\"%s%s%s; keys: %s", what,
-        spec->name, SHOWN, key, SHOWN, key, *key ? "=" : "", SHOWN, value,
-        nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "", list);
+        PSRT_ERR_INVALID, "%s %s: unknown key \"%.*s\" in \"%.*s=%.*s\"%s%s%s; keys: %s", what,
+        spec->name, SHOWN, key, SHOWN, key, SHOWN, value, nearest ? ", did you mean \"" : "",
+        nearest ? nearest : "", nearest ? "\"?" : "", list);
 }
 
 static psrt_status_t parse_number(const char *text, double *out)

@@ -6,6 +6,7 @@
 #include <locale.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,13 @@ static int has_schedule(const psrti_optimizer_t *opt)
     return opt->schedule.kind != PSRTI_SCHEDULE_CONSTANT || opt->schedule.warmup > 0;
 }
 
+static psrt_status_t unknown_schedule(const char *optimizer, const char *name)
+{
+    char where[128];
+    snprintf(where, sizeof where, "optimizer %.80s: schedule", optimizer);
+    return psrti_fail_unknown(where, name, psrti_schedule_names, PSRTI_SCHEDULES);
+}
+
 /* Gives the entry `schedule` its number instead of its name, so that it is read as the others are. */
 static psrt_status_t number_schedule(psrti_spec_t *spec)
 {
@@ -62,9 +70,7 @@ static psrt_status_t number_schedule(psrti_spec_t *spec)
         while (kind < PSRTI_SCHEDULES &&
                strcmp(psrti_schedule_names[kind], spec->entry[i].value) != 0)
             kind++;
-        if (kind == PSRTI_SCHEDULES)
-            return psrti_fail_unknown("optimizer schedule", spec->entry[i].value,
-                                      psrti_schedule_names, PSRTI_SCHEDULES);
+        if (kind == PSRTI_SCHEDULES) return unknown_schedule(spec->name, spec->entry[i].value);
         spec->entry[i].value = numbers[kind];
     }
     return PSRT_OK;
@@ -150,6 +156,10 @@ static psrt_status_t unknown_parameter(const psrt_optimizer_ops_t *ops, const ch
     char list[256] = "none";
     for (size_t i = 0; i < count; i++)
         psrti_append(list, sizeof list, &pos, "%s%s", i ? ", " : "", ops->param_names[i]);
+    if (psrti_optimizer_is_common_key(key))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "optimizer %s: %s stays as it was declared; can be set: %s", ops->name,
+                          key, list);
     return psrti_fail(PSRT_ERR_INVALID, "optimizer %s has no hyper-parameter \"%.80s\"%s%s%s: %s",
                       ops->name, key, nearest ? ", did you mean \"" : "", nearest ? nearest : "",
                       nearest ? "\"?" : "", list);

@@ -62,8 +62,7 @@ psrt_status_t psrti_optimizer_find(const char *name, const psrt_optimizer_ops_t 
         names[count++] = ops->name;
     }
     psrti_fail_unknown("optimizer", name, names, count);
-    return psrti_fail(PSRT_ERR_INVALID, "%s; this task has the plug-ins of its PSRT_PLUGINS",
-                      psrt_last_error());
+    return psrti_fail(PSRT_ERR_INVALID, "%s; PSRT_PLUGINS may add others", psrt_last_error());
 }
 
 int psrti_optimizer_is_builtin(const char *name, size_t len)

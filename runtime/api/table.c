@@ -178,13 +178,13 @@ static psrt_status_t check_range(const psrt_request_t *r, const psrti_table_spec
     return PSRT_OK;
 }
 
-static psrt_status_t check_request(const psrt_context_t *ctx, const psrt_request_t *r,
+static psrt_status_t check_request(const psrt_context_t *ctx, const psrt_request_t *r, size_t index,
                                    psrti_transfer_t *out)
 {
     if (r->size != sizeof *r)
-        return psrti_fail(PSRT_ERR_INVALID, "a request must start as PSRT_REQUEST_INIT");
+        return psrti_fail(PSRT_ERR_INVALID, "request %zu must start as PSRT_REQUEST_INIT", index);
     if (!r->table || r->table->ctx != ctx)
-        return psrti_fail(PSRT_ERR_INVALID, "a request's table is %s",
+        return psrti_fail(PSRT_ERR_INVALID, "request %zu: table is %s", index,
                           r->table ? "of another context" : "NULL");
     const psrti_table_spec_t *s = &r->table->spec;
     if (!r->grad && !r->value)
@@ -219,7 +219,7 @@ static psrt_status_t submit(psrt_context_t *ctx, const psrt_request_t *requests,
                             psrt_op_t **op_p)
 {
     for (size_t i = 0; i < count; i++) {
-        psrt_status_t rc = check_request(ctx, &requests[i], &transfers[i]);
+        psrt_status_t rc = check_request(ctx, &requests[i], i, &transfers[i]);
         if (rc) return rc;
     }
     psrt_op_t *op;

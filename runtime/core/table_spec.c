@@ -126,8 +126,8 @@ static psrt_status_t set_consistency(const char *text, psrti_table_spec_t *spec)
     if (i == PSRTI_COUNT(names)) {
         const char *near = psrti_nearest(s.name, names, PSRTI_COUNT(names));
         return psrti_fail(PSRT_ERR_INVALID,
-                          "table %s: consistency %s is not sync, async or ssp:s%s%s", spec->name,
-                          s.name, near ? "; did you mean " : "", near ? near : "");
+                          "table %s: consistency %s is not sync, async or ssp:s%s%s%s", spec->name,
+                          s.name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     spec->consistency = (psrti_consistency_t)i;
     spec->staleness = spec->backup = 0;
@@ -193,14 +193,14 @@ static psrt_status_t set_group(const char *group, psrti_table_spec_t *spec)
     psrti_optimizer_t opt;
     if (!group || !*group) return PSRT_OK;
     if (strlen(group) > PSRTI_NAME_MAX)
-        return psrti_fail(PSRT_ERR_INVALID, "table %s: the name of a group has 1 to %d bytes",
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: the name of a group has at most %d bytes",
                           spec->name, PSRTI_NAME_MAX);
     psrt_status_t rc = psrti_optimizer_parse(spec->optimizer, &opt);
     if (rc) return name_table(rc, spec);
     if (opt.clip_norm == 0 && opt.skip_nonfinite == 0)
         return psrti_fail(PSRT_ERR_INVALID,
                           "table %s: group %s: tables share clip_norm and skip_nonfinite, and "
-                          "optimizer %s has neither",
+                          "optimizer %s has neither: give it one of them, or no group",
                           spec->name, group, spec->optimizer);
     strcpy(spec->group, group);
     return PSRT_OK;

@@ -18,7 +18,9 @@ enum { TOLD_NOTHING = 1, TOLD_UNSENT, TOLD_SERVER, TOLD_STEP, TOLD_WORKERS };
 
 /* ---- texts ------------------------------------------------------------------------------------- */
 
-static void name_workers(char *buf, size_t size, size_t *pos, const psrt_hdr_t *hdr)
+/* Of a table in a group, the workers may be missing in another table of it. */
+static void name_workers(char *buf, size_t size, size_t *pos, const psrt_hdr_t *hdr,
+                         const char *group)
 {
     const char *before = ", waits for";
     for (unsigned i = 0; i < 64; i++) {
@@ -26,6 +28,7 @@ static void name_workers(char *buf, size_t size, size_t *pos, const psrt_hdr_t *
         psrti_append(buf, size, pos, "%s worker:%u", before, hdr->seq_floor + i);
         before = ",";
     }
+    if (*group) psrti_append(buf, size, pos, " in group %s", group);
 }
 
 /* "deadline passed: push_pull of table w, step 3, waits for worker:1"; `answer` may be NULL. */
@@ -44,7 +47,7 @@ static void tell(psrti_client_t *c, const psrti_part_t *p, int what, const psrt_
                                          : "push",
                  p->table->spec.name, (unsigned long long)p->step);
     if (what == TOLD_WORKERS)
-        name_workers(text, sizeof text, &pos, answer);
+        name_workers(text, sizeof text, &pos, answer, p->table->spec.group);
     else if (what == TOLD_STEP)
         psrti_append(text, sizeof text, &pos, ", waits for the other workers to end step %llu",
                      (unsigned long long)p->step - 2);

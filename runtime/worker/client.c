@@ -545,7 +545,7 @@ void psrti_client_describe(const psrti_client_t *c, const psrti_cop_t *op, char 
     const char *why = p->state < PSRTI_PART_SENT ? "not sent yet to"
                       : p->captured              ? "other workers are missing, says"
                                                  : "no answer from";
-    snprintf(buf, size, "%s of table %s, step %llu: %s server:%u (%llu parts open)", what,
+    snprintf(buf, size, "%s of table %s, step %llu: %s server:%u (%llu part%s open)", what,
              p->table->spec.name, (unsigned long long)p->step, why, o->server,
-             (unsigned long long)left);
+             (unsigned long long)left, left == 1 ? "" : "s");
 }

@@ -114,8 +114,8 @@ Test(spec, numbers_of_a_value_alone)
     cr_assert_eq(psrti_spec_parse("consistency", "ssp:3", &spec), PSRT_OK);
     cr_assert_eq(psrti_spec_numbers("consistency", &spec, no_key, &staleness, 1), PSRT_OK);
     cr_assert(staleness == 3);
-    cr_assert_eq(psrti_spec_numbers("optimizer", &spec, keys, &staleness, 3), PSRT_ERR_INVALID);
-    assert_error_has("\"3\"");
+    cr_assert_eq(psrti_spec_numbers("consistency", &spec, keys, &staleness, 3), PSRT_ERR_INVALID);
+    assert_error_has("consistency ssp: \"3\" is not of the form key=value; keys: lr, momentum");
 }
 
 Test(spec, unknown_key_and_bad_number_change_nothing)

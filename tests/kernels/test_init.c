@@ -253,7 +253,7 @@ Test(init, bad_text_names_what_is_wrong)
 {
     static const char *const bad[][2] = {
         { "glorott", "\"glorot\"?" },
-        { "xavier_uniform_", "xavier_uniform_" },
+        { "xavier_uniform_", "\"xavier_uniform_\" is unknown, there are: " },
         { "uniform:hihg=1", "\"high\"?" },
         { "uniform:low=1,high=1", "low" },
         { "uniform:low=-1e308,high=1e308", "range" },

@@ -617,6 +617,8 @@ Test(optimizer, hyper_parameters_are_set_one_by_one)
         { "beta1", 1, "adam with beta1=1: beta1 must" },
         { "lr", -1, "lr" },
         { "lr", NAN, "finite" },
+        { "clip_norm", 1, "adam: clip_norm stays as it was declared; can be set: lr, beta1" },
+        { "schedule", 1, "schedule stays" },
         { "clip_value", INFINITY, "finite" },
     };
     psrti_optimizer_t opt;
@@ -640,6 +642,11 @@ Test(optimizer, bad_text_names_what_is_wrong)
         { "adma", "\"adam\"?" },
         { "momentun:lr=1", "\"momentum\"?" },
         { "non", "\"none\"?" },
+        { "signum", "optimizer \"signum\" is unknown, there are: none, sgd, " },
+        { "adam:lr", "optimizer adam: \"lr\" is not of the form key=value; keys: lr, " },
+        { "sgd:schedule=cosin",
+          "optimizer sgd: schedule \"cosin\" is unknown, did you mean \"cosine\"?" },
+        { "sgd:schedule=poly", "\"poly\" is unknown, there are: constant, step, cosine, linear" },
         { "", "optimizer" },
         { "adam:beta_1=0.9", "\"beta1\"?" },
         { "sgd:momentum=0.9", "momentum" },

@@ -200,6 +200,7 @@ static void rejects(psrt_request_t r, const char *word)
     psrt_request_t two[2] = { request(0, 0), r };
     INVALID(psrt_submit(ctx, &r, 1, NULL, &op), word);
     INVALID(psrt_submit(ctx, two, 2, NULL, &op), word);
+    if (!r.table) INVALID(psrt_submit(ctx, two, 2, NULL, &op), "request 1: table is NULL");
     INVALID(psrt_submit(ctx, &r, 1, NULL, NULL), word);
     cr_assert_eq(op, (psrt_op_t *)&op);
 }

@@ -175,3 +175,24 @@ Test(ends, the_default_deadline)
     cr_assert_eq(submit(ctx, t, v, NULL, 3600000 * MS, NULL), PSRT_OK);
     psrt_context_destroy(ctx);
 }
+
+Test(ends, the_deadline_in_a_group_names_the_group)
+{
+    psrt_context_t *ctx;
+    psrt_table_t *t[2];
+    cr_assert_eq(psrt_context_create(NULL, &ctx), PSRT_OK, "%s", psrt_last_error());
+    psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
+    p.ndim = 1, p.shape[0] = 8;
+    p.optimizer = "sgd:clip_norm=1", p.group = "model";
+    cr_assert_eq(psrt_dense_create(ctx, "a", &p, &t[0]), PSRT_OK);
+    cr_assert_eq(psrt_dense_create(ctx, "b", &p, &t[1]), PSRT_OK);
+    float g[8] = { 0 }, v[8];
+    psrt_request_t r = PSRT_REQUEST_INIT;
+    psrt_submit_params_t sp = PSRT_SUBMIT_PARAMS_INIT;
+    r.table = t[0], r.grad = g, r.value = v;
+    sp.deadline_ns = 200 * MS; /* nobody pushes to b */
+    cr_assert_eq(psrt_submit(ctx, &r, 1, &sp, NULL), PSRT_ERR_DEADLINE);
+    cr_assert(strstr(psrt_last_error(), "table a, step 0, waits for worker:0 in group model"), "%s",
+              psrt_last_error());
+    psrt_context_destroy(ctx);
+}

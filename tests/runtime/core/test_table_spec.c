@@ -145,7 +145,7 @@ Test(spec, texts)
     p.optimizer = "sgd:lr=fast";
     refuses(&p, PSRT_ERR_INVALID, "table w", "lr");
     p = params(), p.consistency = "asynch";
-    refuses(&p, PSRT_ERR_INVALID, "consistency", "did you mean async");
+    refuses(&p, PSRT_ERR_INVALID, "consistency", "did you mean async?");
     static const char *const bad[] = { "ssp",     "ssp:",   "ssp:-1",  "ssp:1000001", "ssp:x",
                                        "ssp:1,2", "sync:1", "async:2", "ssp:s=1",     "" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -199,7 +199,7 @@ Test(spec, groups)
     psrti_table_spec_t s = make(&p);
     cr_assert_str_eq(s.group, "model");
     p.optimizer = "lamb"; /* nothing that the group could share */
-    refuses(&p, PSRT_ERR_INVALID, "group model", "neither");
+    refuses(&p, PSRT_ERR_INVALID, "group model", "neither: give it one");
     memset(name, 'g', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     p.optimizer = "adam:skip_nonfinite=1", p.group = name;
