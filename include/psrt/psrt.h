@@ -109,7 +109,8 @@ typedef struct psrt_context_params {
  * @return OK; ERR_INVALID a variable has no legal value (the text names it); ERR_START_TIMEOUT the
  *         job did not assemble (the text names who is missing); ERR_REFUSED the rank is taken by
  *         a live process, or wrong key; ERR_UNREACHABLE no coordinator there, or one that encrypts
- *         with another key; ERR_LIMIT, ERR_NO_MEMORY
+ *         with another key; ERR_NOT_FOUND a plug-in of PSRT_PLUGINS cannot be loaded (the text names
+ *         its path); ERR_LIMIT, ERR_NO_MEMORY
  * @threads any  @blocks until all tasks joined or the start timeout passed  @since 0.1
  */
 psrt_status_t psrt_context_create(const psrt_context_params_t *params, psrt_context_t **ctx_p);
@@ -186,7 +187,9 @@ psrt_status_t psrt_context_members(psrt_context_t *ctx, psrt_role_t role, psrt_m
  * @param count      0: all workers of the current view
  * @param timeout_ns PSRT_FOREVER or nanoseconds
  * @return OK; ERR_TIMEOUT (the text names who is missing); ERR_MISMATCH another count was given by
- *         others; the error of an earlier op of this context that failed; the error of a lost context
+ *         others; the error of the first op of this context that failed since the last barrier that
+ *         told of one (those that were canceled do not count): then it was not entered, call again to
+ *         enter it; the error of a lost context
  * @threads any, one barrier of a name at a time  @blocks yes  @since 0.1
  */
 psrt_status_t psrt_barrier(psrt_context_t *ctx, const char *name, uint32_t count,
@@ -238,7 +241,8 @@ typedef struct psrt_dense_params {
     const char *init;
     const void *init_data; /**< for "rank0" on worker 0: all values, read before create returns   */
     /** "adam:lr=1e-3,weight_decay=0.01": one of docs/optimizers.md, with the hyper-parameters that are
-     *  not the default; "none" or NULL: a push is added to the values. */
+     *  not the default, and keys that every optimizer has: schedules, clip_norm, skip_nonfinite, ema;
+     *  "none" or NULL: a push is added to the values. */
     const char *optimizer;
     /** "sync" (default), "sync:backup=b" (a step closes with the first N-b contributions), "async",
      *  "ssp:s"; docs/consistency.md */
@@ -252,7 +256,8 @@ typedef struct psrt_dense_params {
     /** Tables with the same group are clipped to one norm (clip_norm) and skipped together
      *  (skip_nonfinite), which must be the same for all of them: torch's clip_grad_norm_ over a model.
      *  Declare all of them before the first push to one; their steps go together: what is pushed
-     *  to one for step n is applied when step n of the others is complete. NULL: the table alone. */
+     *  to one for step n is applied when step n of the others is complete. NULL or "": the table
+     *  alone. */
     const char *group;
 } psrt_dense_params_t;
 #define PSRT_DENSE_PARAMS_INIT                                                                     \
@@ -267,9 +272,9 @@ typedef struct psrt_dense_params {
  * @param name    1..255 bytes, identity of the table in the job
  * @param params  see psrt_dense_params_t
  * @param table_p the table; owned by the context
- * @return OK; ERR_INVALID (the text names the field; or its group is in use already); ERR_UNSUPPORTED
- *         a dtype of a later version; ERR_MISMATCH (the text shows both sides; before the first push
- *         all declarers fail, after it only the newcomer; or both tables of a group); ERR_NO_MEMORY here or on the server that the text names;
+ * @return OK; ERR_INVALID (the text names the field; or its group is in use already); ERR_MISMATCH
+ *         (the text shows both sides, or both tables of a group; before the first push all declarers
+ *         fail, after it only the newcomer); ERR_NO_MEMORY here or on the server that the text names;
  *         ERR_SHARD_LOST; errors of a lost context
  * @threads any  @blocks until the servers hold the table  @since 0.1
  */
@@ -309,7 +314,8 @@ psrt_status_t psrt_table_query(psrt_table_t *table, psrt_table_attr_t *attr_p);
  * Sets a hyper-parameter of a table's optimizer for all updates from a step on, on all servers alike, or
  * on none. Any worker may, at any time; what was set last holds from its step on. Of a learning rate with
  * a schedule it sets the base. The specification of the table stays the declared one.
- * @param key       "lr", "weight_decay", ...: see docs/optimizers.md
+ * @param key       "lr", "weight_decay", ...: a hyper-parameter of docs/optimizers.md; keys that every
+ *                  optimizer has (schedule, clip_norm, ema, ...) stay as declared
  * @param value     checked with the optimizer's other hyper-parameters as set for that step
  * @param from_step sync: the first step that is closed with it; PSRT_STEP_NEXT: the lowest that no server
  *                  has closed. Tables of other consistency take PSRT_STEP_NEXT alone: pushes that arrive
@@ -388,9 +394,11 @@ typedef struct psrt_submit_params {
  * @param params   NULL for none
  * @param op_p     the operation, released by psrt_op_wait or psrt_op_release; NULL: wait here
  * @return OK: started (or, with op_p NULL, done); ERR_INVALID (the text names table and field);
- *         with op_p NULL also the errors of the op: ERR_DEADLINE, ERR_CANCELED, ERR_SHARD_LOST,
- *         ERR_MISMATCH, ERR_FENCED, ERR_COORDINATOR_LOST, ERR_CLOSED, ERR_UNREACHABLE (a server lives, but no path led to it for
- *         PSRT_COORDINATOR_TIMEOUT; the context is lost)
+ *         ERR_NO_MEMORY; with op_p NULL also the errors of the op: ERR_DEADLINE, ERR_SHARD_LOST,
+ *         ERR_PEER_LOST (worker 0 died before it gave the first values of a rank0 table), ERR_MISMATCH,
+ *         ERR_FENCED, ERR_COORDINATOR_LOST, ERR_CLOSED, ERR_UNREACHABLE (a server lives, but no path led
+ *         to it for PSRT_COORDINATOR_TIMEOUT; the context is lost); of an op that is waited for
+ *         elsewhere also ERR_CANCELED
  * @threads any  @blocks only with op_p NULL  @since 0.1
  */
 psrt_status_t psrt_submit(psrt_context_t *ctx, const psrt_request_t *requests, size_t count,
