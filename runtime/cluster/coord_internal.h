@@ -40,7 +40,7 @@ typedef struct place {
     uint64_t seen; /* last sign of life, on the running clock */
     uint32_t pid;
     char host[64];
-    int returned; /* registered with this generation */
+    int returned;  /* registered with this generation */
     int heard_end; /* this life answered to Finish   */
 
     psrti_list_t parked; /* newcomers that wait for the lease of the current life to end */
