@@ -361,7 +361,7 @@ typedef struct psrt_request {
     int priority;  /**< -128..127, higher goes first, never reorders one slice; default 0       */
     int more;      /**< push of a range: further pushes of this step follow (the step stays open);
                            the last push, or one of the whole table, ends the step                 */
-    int average; /**< pull alone: the averages of the weights (optimizer key `ema`) in place of the
+    int ema; /**< pull alone: the averages of the weights (optimizer key `ema`) in place of the
                            values, of the version that the pull would have given                   */
 } psrt_request_t;
 #define PSRT_REQUEST_INIT                                                                          \

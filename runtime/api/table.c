@@ -194,8 +194,8 @@ static psrt_status_t check_request(const psrt_context_t *ctx, const psrt_request
                           s->name, r->priority);
     if (r->more && !r->grad)
         return psrti_fail(PSRT_ERR_INVALID, "table %s: `more` is for pushes", s->name);
-    if (r->average && (r->grad || !psrti_table_spec_averages(s)))
-        return psrti_fail(PSRT_ERR_INVALID, "table %s: `average` is for pulls %s", s->name,
+    if (r->ema && (r->grad || !psrti_table_spec_averages(s)))
+        return psrti_fail(PSRT_ERR_INVALID, "table %s: `ema` is for pulls %s", s->name,
                           r->grad ? "alone" : "of a table whose optimizer has the key ema");
     uint64_t count = 0;
     psrt_status_t rc = check_range(r, s, &count);
@@ -210,7 +210,7 @@ static psrt_status_t check_request(const psrt_context_t *ctx, const psrt_request
                                .step = r->step,
                                .priority = r->priority,
                                .more = r->more,
-                               .average = r->average };
+                               .average = r->ema };
     return PSRT_OK;
 }
 

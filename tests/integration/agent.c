@@ -184,7 +184,7 @@ static int request(const char *what, char **w, int n, psrt_request_t *r)
     r->count = opt_u64(w, n, "count", 0);
     r->step = opt_u64(w, n, "step", PSRT_STEP_NEXT);
     r->more = (int)opt_u64(w, n, "more", 0);
-    r->average = (int)opt_u64(w, n, "avg", 0);
+    r->ema = (int)opt_u64(w, n, "avg", 0);
     const char *prio = opt(w, n, "prio");
     r->priority = prio ? atoi(prio) : 0;
     if (strncmp(what, "push", 4) == 0) r->grad = (char *)t->grad + r->offset * elem;

@@ -228,10 +228,10 @@ Test(arguments, submit, .init = setup, .fini = teardown, .timeout = 60)
     rejects(r, "table w: priority -129");
     r = request(0, 0), r.grad = NULL, r.value = value, r.more = 1;
     rejects(r, "table w: `more`");
-    r = request(0, 0), r.average = 1;
-    rejects(r, "table w: `average` is for pulls alone");
+    r = request(0, 0), r.ema = 1;
+    rejects(r, "table w: `ema` is for pulls alone");
     r.grad = NULL, r.value = value;
-    rejects(r, "table w: `average` is for pulls of a table");
+    rejects(r, "table w: `ema` is for pulls of a table");
     rejects(request(1, 0), "table w: a request of 0 elements");
     rejects(request(0, N + 1), "table w: elements 0 to 1001");
     rejects(request(N, 1), "table w: elements 1000 to 1001");
