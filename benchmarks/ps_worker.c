@@ -27,10 +27,15 @@ static int declare(ps_worker_t *w, size_t count, char (*names)[TABLE_NAME_MAX],
 {
     const char **name = calloc(count, sizeof *name);
     psrt_dense_params_t *all = calloc(count, sizeof *all);
-    int failed = !name || !all ? bench_fail("out of memory") : ps_barrier(w);
-    for (size_t i = 0; i < count && !failed; i++) {
-        name[i] = names[i];
-        all[i] = *params;
+    int failed = 1;
+    if (name && all) {
+        for (size_t i = 0; i < count; i++) {
+            name[i] = names[i];
+            all[i] = *params;
+        }
+        failed = ps_barrier(w);
+    } else {
+        bench_fail("out of memory");
     }
     uint64_t start = bench_now();
     if (!failed && psrt_dense_create_many(w->ctx, count, name, all, tables) != PSRT_OK)

@@ -36,6 +36,7 @@ psrt_status_t psrti_plugin_load(const char *start, size_t len)
         return psrti_fail(PSRT_ERR_NOT_FOUND, "plug-in %s: it has no function %s", path, ENTRY);
     }
     memcpy(&entry, &symbol, sizeof entry); /* ISO C converts no object pointer to a function's */
+    /* cppcheck-suppress resourceLeak ; stays loaded */
     return register_all(path, entry());
 }
 

@@ -334,11 +334,17 @@ static void cmd_file(const char *what, char **w, int n)
 {
     table_t *t = n == 2 ? find(w[0]) : NULL;
     if (!t) return answer(PSRT_ERR_NOT_FOUND, "no such table");
-    int load = strcmp(what, "load") == 0;
     size_t elem = t->f64 ? 8 : 4, done = 0;
-    FILE *f = fopen(w[1], load ? "rb" : "wb");
-    if (f) done = load ? fread(t->grad, elem, t->n, f) : fwrite(t->value, elem, t->n, f);
-    if (!f || fclose(f) || done != t->n) return answer(PSRT_ERR_INVALID, "the file is not as long");
+    if (strcmp(what, "load") == 0) {
+        FILE *f = fopen(w[1], "rb");
+        if (f) done = fread(t->grad, elem, t->n, f);
+        if (f) fclose(f);
+    } else {
+        FILE *f = fopen(w[1], "wb");
+        if (f) done = fwrite(t->value, elem, t->n, f);
+        if (f && fclose(f) != 0) done = 0;
+    }
+    if (done != t->n) return answer(PSRT_ERR_INVALID, "the file is not as long");
     answer(PSRT_OK, NULL);
 }
 

@@ -93,7 +93,8 @@ static void near(const char *what, const char *optimizer, double got, double exp
 static void check_golden(const struct golden *g, psrt_dtype_t dtype, double tolerance)
 {
     psrti_optimizer_t opt = parsed(g->optimizer);
-    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS], spare[GOLDEN_ELEMENTS];
+    double grad[GOLDEN_ELEMENTS], value[2][GOLDEN_ELEMENTS];
+    double spare[GOLDEN_ELEMENTS] = { 0 };
     double state[PSRT_OPTIMIZER_MAX_STATES][GOLDEN_ELEMENTS] = { 0 };
     cr_assert_eq(opt.num_states, g->num_states);
     for (int i = 0; i < GOLDEN_ELEMENTS; i++)
