@@ -55,6 +55,7 @@ typedef struct psrt_optimizer_ops {
     const char *param_names[PSRT_OPTIMIZER_MAX_PARAMS];
     double param_defaults[PSRT_OPTIMIZER_MAX_PARAMS];
     int num_states;
+    unsigned needs; /* PSRT_NEEDS_*, 0: each element alone */
     const char *state_names[PSRT_OPTIMIZER_MAX_STATES];
     /* NULL: fine; else a static text that says what is wrong with the hyper-parameters */
     const char *(*check)(const double *params);
@@ -62,7 +63,6 @@ typedef struct psrt_optimizer_ops {
     void (*apply_f64)(const psrt_apply_t *block);
     /* Value of all elements of state `index` before the first update; NULL: 0 for every state. */
     double (*state_start)(int index, const double *params);
-    unsigned needs; /* PSRT_NEEDS_*, 0: each element alone */
     /* With NEEDS_UPDATE_NORM, else NULL: changes the states and writes `update`, not the values. */
     void (*prepare_f32)(const psrt_apply_t *block);
     void (*prepare_f64)(const psrt_apply_t *block);
