@@ -229,7 +229,7 @@ static void predict(sim_t *sim, sim_table_t *t, uint64_t step)
 static void set_norms(sim_t *sim, sim_table_t *t, uint64_t step, verdict_t *v)
 {
     predict(sim, t, step);
-    double values = 0, updates = 0, scale = rounded(t, v->scale), g[SLICE];
+    double values = 0, updates = 0, scale = rounded(t, v->scale), g[SLICE] = { 0 };
     guess_t all;
     for (uint64_t k = 0; k < t->nslices; k++) {
         const sim_slice_t *s = &t->slice[k];

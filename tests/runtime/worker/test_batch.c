@@ -74,6 +74,13 @@ static psrt_rx_t answer(fx_t *fx, const psrt_msg_t *to, size_t n, int type, psrt
     return rx;
 }
 
+static int same(const void *sent, const float *memory, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (((const float *)sent)[i] != memory[i]) return 0;
+    return 1;
+}
+
 Test(batch, what_is_queued_goes_together)
 {
     fx_t *fx = open_many(PSRTI_BATCH_BYTES, "async");
@@ -87,7 +94,7 @@ Test(batch, what_is_queued_goes_together)
         cr_assert(m->hdr.type == PSRTI_T_PUSH && m->hdr.table == t &&
                   (m->hdr.flags & PSRTI_F_PULL));
         cr_assert_eq(m->hdr.seq, t, "numbers of one virtual shard");
-        cr_assert(m->len == 40 && memcmp(m->data, fx->memory + t, 40) == 0);
+        cr_assert(m->len == 40 && same(m->data, fx->memory + t, 10));
     }
     cr_assert_eq(fx->used, TABLES);
     cr_assert_eq(answer(fx, r, TABLES, PSRTI_T_VALUE, PSRT_OK), PSRT_RX_DONE);
@@ -197,7 +204,7 @@ Test(batch, link_loss)
     for (size_t i = 0; i < 3; i++) {
         cr_assert(again[i].hdr.table == left[i] && again[i].hdr.seq == left[i]);
         cr_assert(again[i].hdr.flags & PSRTI_F_RETRY);
-        cr_assert_eq(memcmp(again[i].data, fx->memory + left[i], 40), 0);
+        cr_assert(same(again[i].data, fx->memory + left[i], 10));
     }
     cr_assert_eq(answer(fx, again, 3, PSRTI_T_ACK, PSRT_OK), PSRT_RX_DONE);
     fx_ended(fx, &op, PSRT_OK);
