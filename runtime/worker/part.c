@@ -188,7 +188,8 @@ static psrt_status_t payload_of(psrti_client_t *c, psrti_part_t *p, const void *
     *data_p = p->grad;
     if (p->type != PSRTI_T_PUSH || codec == PSRTI_CODEC_NONE) return PSRT_OK;
     if (!p->encoded) {
-        p->encoded = malloc(PSRTI_MAX(psrti_part_bytes(p), 1u));
+        uint64_t bytes = psrti_part_bytes(p);
+        p->encoded = malloc(PSRTI_MAX(bytes, 1u));
         if (!p->encoded) return PSRT_ERR_NO_MEMORY;
         psrti_half_of(c, codec)->from_f32(p->encoded, p->grad, p->count);
     }
