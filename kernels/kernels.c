@@ -30,7 +30,7 @@ static const psrti_kernels_t *best(void)
 
 psrt_status_t psrti_kernels_select(const char *name, const psrti_kernels_t **kernels_p)
 {
-    const char *names[PSRTI_COUNT(variants)];
+    const char *names[PSRTI_COUNT(variants)] = { NULL };
     size_t count = 0;
     if (!name || !*name) {
         *kernels_p = best();

@@ -45,7 +45,7 @@ int psrti_optimizer_is_common_key(const char *name)
 
 static double *common_value(psrti_optimizer_t *opt, size_t key)
 {
-    return (double *)((char *)opt + common_keys[key].at);
+    return (void *)((char *)opt + common_keys[key].at);
 }
 
 static int has_schedule(const psrti_optimizer_t *opt)

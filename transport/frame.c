@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/frame.h"
 
-#include <string.h>
-
+#include "base/bytes.h"
 #include "base/util.h"
 #include <psrt/psrt.h>
 
@@ -35,65 +34,41 @@ static const uint8_t element_bytes[] = {
     [PSRT_BF16] = 2,       [PSRT_I32] = 4, [PSRT_I64] = 8,
 };
 
-static void put16(uint8_t *p, uint16_t v)
-{
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    put16(p, (uint16_t)v);
-    put16(p + 2, (uint16_t)(v >> 16));
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-    put32(p, (uint32_t)v);
-    put32(p + 4, (uint32_t)(v >> 32));
-}
-
-static uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-
-static uint32_t get32(const uint8_t *p) { return get16(p) | (uint32_t)get16(p + 2) << 16; }
-
-static uint64_t get64(const uint8_t *p) { return get32(p) | (uint64_t)get32(p + 4) << 32; }
-
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES])
 {
-    put16(out + AT_MAGIC, PSRTI_MAGIC);
+    psrti_put16(out + AT_MAGIC, PSRTI_MAGIC);
     out[AT_VERSION] = PSRTI_WIRE_VERSION;
     out[AT_TYPE] = hdr->type;
-    put16(out + AT_FLAGS, hdr->flags);
+    psrti_put16(out + AT_FLAGS, hdr->flags);
     out[AT_DTYPE] = hdr->dtype;
     out[AT_CODEC] = hdr->codec;
-    put32(out + AT_SESSION, hdr->session);
-    put32(out + AT_TERM, hdr->term);
-    put64(out + AT_SEQ, hdr->seq);
-    put64(out + AT_STEP, hdr->step);
-    put32(out + AT_TABLE, hdr->table);
-    put16(out + AT_VSHARD, hdr->vshard);
-    put16(out + AT_SEQ_FLOOR, hdr->seq_floor);
-    put64(out + AT_OFFSET, hdr->offset);
-    put64(out + AT_LENGTH, hdr->length);
+    psrti_put32(out + AT_SESSION, hdr->session);
+    psrti_put32(out + AT_TERM, hdr->term);
+    psrti_put64(out + AT_SEQ, hdr->seq);
+    psrti_put64(out + AT_STEP, hdr->step);
+    psrti_put32(out + AT_TABLE, hdr->table);
+    psrti_put16(out + AT_VSHARD, hdr->vshard);
+    psrti_put16(out + AT_SEQ_FLOOR, hdr->seq_floor);
+    psrti_put64(out + AT_OFFSET, hdr->offset);
+    psrti_put64(out + AT_LENGTH, hdr->length);
     out[AT_PRIORITY] = hdr->priority;
     out[AT_STATUS] = hdr->status;
-    put16(out + AT_RESERVED, 0);
-    put32(out + AT_CRC, psrti_crc32c(0, out, AT_CRC));
+    psrti_put16(out + AT_RESERVED, 0);
+    psrti_put32(out + AT_CRC, psrti_crc32c(0, out, AT_CRC));
 }
 
 /* NULL if the header is well formed. Magic comes first, so that foreign traffic is named as such. */
 static const char *frame_fault(const uint8_t in[PSRTI_FRAME_BYTES])
 {
-    if (get16(in + AT_MAGIC) != PSRTI_MAGIC) return "not a psrt frame (magic)";
+    if (psrti_get16(in + AT_MAGIC) != PSRTI_MAGIC) return "not a psrt frame (magic)";
     if (in[AT_VERSION] != PSRTI_WIRE_VERSION) return "another wire version";
-    if (get32(in + AT_CRC) != psrti_crc32c(0, in, AT_CRC)) return "header checksum differs";
+    if (psrti_get32(in + AT_CRC) != psrti_crc32c(0, in, AT_CRC)) return "header checksum differs";
     if (in[AT_TYPE] == 0 || in[AT_TYPE] > PSRTI_T_MAX) return "unknown frame type";
-    if (get16(in + AT_FLAGS) & ~PSRTI_F_KNOWN) return "unknown flag";
+    if (psrti_get16(in + AT_FLAGS) & ~PSRTI_F_KNOWN) return "unknown flag";
     if (in[AT_DTYPE] >= PSRTI_COUNT(element_bytes)) return "unknown dtype";
     if (in[AT_CODEC] >= PSRTI_CODECS) return "unknown codec";
     if (in[AT_CODEC] && in[AT_DTYPE] != PSRT_F32) return "codec of a type that is not f32";
-    if (get16(in + AT_RESERVED) != 0) return "reserved bytes are not zero";
+    if (psrti_get16(in + AT_RESERVED) != 0) return "reserved bytes are not zero";
     return NULL;
 }
 
@@ -107,21 +82,21 @@ psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t
         .magic = PSRTI_MAGIC,
         .version = PSRTI_WIRE_VERSION,
         .type = in[AT_TYPE],
-        .flags = get16(in + AT_FLAGS),
+        .flags = psrti_get16(in + AT_FLAGS),
         .dtype = in[AT_DTYPE],
         .codec = in[AT_CODEC],
-        .session = get32(in + AT_SESSION),
-        .term = get32(in + AT_TERM),
-        .seq = get64(in + AT_SEQ),
-        .step = get64(in + AT_STEP),
-        .table = get32(in + AT_TABLE),
-        .vshard = get16(in + AT_VSHARD),
-        .seq_floor = get16(in + AT_SEQ_FLOOR),
-        .offset = get64(in + AT_OFFSET),
-        .length = get64(in + AT_LENGTH),
+        .session = psrti_get32(in + AT_SESSION),
+        .term = psrti_get32(in + AT_TERM),
+        .seq = psrti_get64(in + AT_SEQ),
+        .step = psrti_get64(in + AT_STEP),
+        .table = psrti_get32(in + AT_TABLE),
+        .vshard = psrti_get16(in + AT_VSHARD),
+        .seq_floor = psrti_get16(in + AT_SEQ_FLOOR),
+        .offset = psrti_get64(in + AT_OFFSET),
+        .length = psrti_get64(in + AT_LENGTH),
         .priority = in[AT_PRIORITY],
         .status = in[AT_STATUS],
-        .crc = get32(in + AT_CRC),
+        .crc = psrti_get32(in + AT_CRC),
     };
     return PSRT_OK;
 }
@@ -155,24 +130,24 @@ psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p)
 
 void psrti_rdesc_encode(const psrt_rdesc_t *rd, uint8_t out[PSRTI_EXT_BYTES])
 {
-    put16(out, rd->kind);
-    put16(out + 2, rd->rail);
-    put32(out + 4, rd->seg);
-    put32(out + 8, rd->gen);
-    put32(out + 12, rd->rkey);
-    put64(out + 16, rd->off);
-    put64(out + 24, rd->len);
+    psrti_put16(out, rd->kind);
+    psrti_put16(out + 2, rd->rail);
+    psrti_put32(out + 4, rd->seg);
+    psrti_put32(out + 8, rd->gen);
+    psrti_put32(out + 12, rd->rkey);
+    psrti_put64(out + 16, rd->off);
+    psrti_put64(out + 24, rd->len);
 }
 
 void psrti_rdesc_decode(const uint8_t in[PSRTI_EXT_BYTES], psrt_rdesc_t *rd)
 {
     *rd = (psrt_rdesc_t){
-        .kind = get16(in),
-        .rail = get16(in + 2),
-        .seg = get32(in + 4),
-        .gen = get32(in + 8),
-        .rkey = get32(in + 12),
-        .off = get64(in + 16),
-        .len = get64(in + 24),
+        .kind = psrti_get16(in),
+        .rail = psrti_get16(in + 2),
+        .seg = psrti_get32(in + 4),
+        .gen = psrti_get32(in + 8),
+        .rkey = psrti_get32(in + 12),
+        .off = psrti_get64(in + 16),
+        .len = psrti_get64(in + 24),
     };
 }

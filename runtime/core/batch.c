@@ -69,33 +69,41 @@ psrt_hdr_t psrti_batch_header(const psrti_batch_t *b)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-psrt_status_t psrti_batch_check(const void *data, uint64_t len, uint32_t types)
+/* The message at `at`, of which `left` bytes are there: its header, copied before it is looked at, and the
+ * bytes of payload and padding that follow it. */
+static psrt_status_t read_one(const uint8_t *at, uint64_t left, uint32_t types, psrt_hdr_t *hdr,
+                              uint64_t *payload)
 {
-    const uint8_t *at = data;
-    if (len == 0) return PSRT_ERR_PROTOCOL;
-    while (len) {
-        psrt_hdr_t hdr;
-        uint64_t payload;
-        if (len < PSRTI_FRAME_BYTES || psrti_frame_decode(at, &hdr, NULL) != PSRT_OK ||
-            psrti_frame_payload(&hdr, &payload) != PSRT_OK)
-            return PSRT_ERR_PROTOCOL;
-        len -= PSRTI_FRAME_BYTES;
-        if (!(types >> hdr.type & 1) || hdr.session || (hdr.flags & PSRTI_F_EXT) ||
-            payload > PSRTI_BATCH_PAYLOAD || padded(payload) > len)
-            return PSRT_ERR_PROTOCOL;
-        at += PSRTI_FRAME_BYTES + padded(payload);
-        len -= padded(payload);
-    }
+    uint8_t own[PSRTI_FRAME_BYTES];
+    if (left < sizeof own) return PSRT_ERR_PROTOCOL;
+    memcpy(own, at, sizeof own);
+    if (psrti_frame_decode(own, hdr, NULL) != PSRT_OK ||
+        psrti_frame_payload(hdr, payload) != PSRT_OK)
+        return PSRT_ERR_PROTOCOL;
+    if (!(types >> hdr->type & 1) || hdr->session || (hdr->flags & PSRTI_F_EXT) ||
+        *payload > PSRTI_BATCH_PAYLOAD || padded(*payload) > left - sizeof own)
+        return PSRT_ERR_PROTOCOL;
     return PSRT_OK;
 }
 
-int psrti_batch_next(const void *data, uint64_t len, uint64_t *pos, psrt_msg_t *msg)
+psrt_status_t psrti_batch_check(const void *data, uint64_t len, uint32_t types)
+{
+    uint64_t pos = 0;
+    psrt_msg_t msg;
+    psrt_status_t rc = len ? PSRT_OK : PSRT_ERR_PROTOCOL;
+    while (rc == PSRT_OK)
+        rc = psrti_batch_next(data, len, types, &pos, &msg);
+    return rc == PSRT_ERR_NOT_FOUND ? PSRT_OK : rc;
+}
+
+psrt_status_t psrti_batch_next(const void *data, uint64_t len, uint32_t types, uint64_t *pos,
+                               psrt_msg_t *msg)
 {
     const uint8_t *at = (const uint8_t *)data + *pos;
-    if (*pos == len || psrti_frame_decode(at, &msg->hdr, NULL) != PSRT_OK ||
-        psrti_frame_payload(&msg->hdr, &msg->len) != PSRT_OK)
-        return 0;
+    if (*pos == len) return PSRT_ERR_NOT_FOUND;
+    psrt_status_t rc = read_one(at, len - *pos, types, &msg->hdr, &msg->len);
+    if (rc != PSRT_OK) return rc;
     msg->data = msg->len ? at + PSRTI_FRAME_BYTES : NULL;
     *pos += PSRTI_FRAME_BYTES + padded(msg->len);
-    return 1;
+    return PSRT_OK;
 }

@@ -42,11 +42,13 @@ int psrti_batch_add(psrti_batch_t *batch, const psrt_hdr_t *hdr, const void *dat
 /* Its header; send it with batch->data, batch->bytes and batch->tx, whose end gives the batch back. */
 psrt_hdr_t psrti_batch_header(const psrti_batch_t *batch);
 
-/* Reading what a peer sent, in memory that it cannot change any more. OK: well formed from end to end,
- * and every message in it is of a type in `types`, a mask of 1 << psrti_frame_type_t. */
+/* Reading what a peer sent. OK: well formed from end to end, and every message in it is of a type in
+ * `types`, a mask of 1 << psrti_frame_type_t; else ERR_PROTOCOL. */
 psrt_status_t psrti_batch_check(const void *data, uint64_t len, uint32_t types);
-/* The message at *pos of a batch that was checked, into hdr, data and len of *msg; 0: that was the last
- * one. *msg begins as a copy of the batch's own message, so that it can be mapped and verified. */
-int psrti_batch_next(const void *data, uint64_t len, uint64_t *pos, psrt_msg_t *msg);
+/* The message at *pos of a batch that was checked, into hdr, data and len of *msg. ERR_NOT_FOUND: that was
+ * the last one. ERR_PROTOCOL: the peer changed it since, which shared memory lets it do. *msg begins as a
+ * copy of the batch's own message, so that it can be mapped and verified. */
+psrt_status_t psrti_batch_next(const void *data, uint64_t len, uint32_t types, uint64_t *pos,
+                               psrt_msg_t *msg);
 
 #endif

@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/core/session.h"
 
-#include <endian.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "runtime/core/placement.h"
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    v = htole32(v);
-    memcpy(p, &v, sizeof v);
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-    v = htole64(v);
-    memcpy(p, &v, sizeof v);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return le64toh(v);
-}
 
 enum { TOKEN_HELLO = 1, TOKEN_WELCOME = 2 };
 
@@ -41,14 +15,14 @@ static void make_token(const psrti_jobkey_t *key, uint8_t kind, const psrti_acce
     uint8_t said[1 + 4 + 4 + 8 + 8 + 4 + 4 + PSRTI_CHALLENGE_BYTES + 4];
 
     said[0] = kind;
-    put32(said + 1, hello->task);
-    put32(said + 5, hello->channel);
-    put64(said + 9, hello->incarnation);
-    put64(said + 17, hello->challenge);
-    put32(said + 25, hello->level);
-    put32(said + 29, acceptor->task);
+    psrti_put32(said + 1, hello->task);
+    psrti_put32(said + 5, hello->channel);
+    psrti_put64(said + 9, hello->incarnation);
+    psrti_put64(said + 17, hello->challenge);
+    psrti_put32(said + 25, hello->level);
+    psrti_put32(said + 29, acceptor->task);
     memcpy(said + 33, acceptor->challenge, PSRTI_CHALLENGE_BYTES);
-    put32(said + 33 + PSRTI_CHALLENGE_BYTES, session);
+    psrti_put32(said + 33 + PSRTI_CHALLENGE_BYTES, session);
     psrti_jobkey_token(key, said, sizeof said, token);
 }
 
@@ -62,11 +36,11 @@ void psrti_hello_sign(const psrti_jobkey_t *key, const psrti_acceptor_t *accepto
 void psrti_hello_encode(const psrti_hello_t *hello, uint8_t out[PSRTI_HELLO_BYTES])
 {
     memcpy(out, hello->nonce, 16);
-    put32(out + 16, hello->task);
-    put32(out + 20, hello->channel);
-    put64(out + 24, hello->incarnation);
-    put64(out + 32, hello->challenge);
-    put32(out + 40, hello->level);
+    psrti_put32(out + 16, hello->task);
+    psrti_put32(out + 20, hello->channel);
+    psrti_put64(out + 24, hello->incarnation);
+    psrti_put64(out + 32, hello->challenge);
+    psrti_put32(out + 40, hello->level);
     memcpy(out + 44, hello->token, 16);
 }
 
@@ -76,11 +50,11 @@ psrt_status_t psrti_hello_decode(const void *data, uint64_t len, psrti_hello_t *
 
     if (!data || len != PSRTI_HELLO_BYTES) return PSRT_ERR_PROTOCOL;
     memcpy(hello->nonce, in, 16);
-    hello->task = get32(in + 16);
-    hello->channel = get32(in + 20);
-    hello->incarnation = get64(in + 24);
-    hello->challenge = get64(in + 32);
-    hello->level = get32(in + 40);
+    hello->task = psrti_get32(in + 16);
+    hello->channel = psrti_get32(in + 20);
+    hello->incarnation = psrti_get64(in + 24);
+    hello->challenge = psrti_get64(in + 32);
+    hello->level = psrti_get32(in + 40);
     memcpy(hello->token, in + 44, 16);
     uint32_t role = PSRTI_TASK_ROLE(hello->task);
     return role == PSRTI_SERVER || role == PSRTI_WORKER ? PSRT_OK : PSRT_ERR_PROTOCOL;

@@ -63,13 +63,15 @@ psrt_rx_t psrti_batch_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
                               1u << PSRTI_T_CLOCK | 1u << PSRTI_T_CANCEL;
     psrt_msg_t one = *msg;
     psrt_rx_t rx = PSRT_RX_DONE;
+    psrt_status_t rc = PSRT_OK;
     const void *data;
     uint64_t pos = 0;
     if (s->env.map(s->env.arg, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
     if (psrti_batch_check(data, msg->len, requests) != PSRT_OK) return PSRT_RX_BAD;
     psrti_gather_begin(s);
-    while (rx == PSRT_RX_DONE && psrti_batch_next(data, msg->len, &pos, &one))
+    while (rx == PSRT_RX_DONE &&
+           (rc = psrti_batch_next(data, msg->len, requests, &pos, &one)) == PSRT_OK)
         rx = psrti_shard_msg(s, peer, &one);
     psrti_gather_end(s);
-    return rx;
+    return rc == PSRT_ERR_PROTOCOL ? PSRT_RX_BAD : rx;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partials and verdicts between owners; docs/wire-format.md has the bytes. A holder dials the group's
  * owner and reports; the verdict comes back on that link, or is asked for by reporting again. */
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "runtime/server/group.h"
 
@@ -12,49 +12,6 @@
 #define HEAD_BYTES 16u /* of a verdict */
 
 enum { SKIP = 1, PREPARE = 2 }; /* flags of a verdict */
-
-/* ---- bytes ------------------------------------------------------------------------------------- */
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    v = htole32(v);
-    memcpy(p, &v, sizeof v);
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-    v = htole64(v);
-    memcpy(p, &v, sizeof v);
-}
-
-static void put_double(uint8_t *p, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    put64(p, bits);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return le64toh(v);
-}
-
-static double get_double(const uint8_t *p)
-{
-    uint64_t bits = get64(p);
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
 
 /* ---- sending ----------------------------------------------------------------------------------- */
 
@@ -104,11 +61,11 @@ static size_t put_partials(const psrti_group_t *g, psrti_group_pos_t *pos, uint8
     size_t n = 0;
     psrti_slice_t *slice;
     for (; n < PSRTI_GROUP_CHUNK && (slice = psrti_group_next(g, pos)); n++, p += ENTRY_BYTES) {
-        put32(p, slice->table->id);
-        put32(p + 4, slice->partial.nonfinite);
-        put64(p + 8, slice->index);
-        put_double(p + 16, slice->partial.square);
-        put_double(p + 24, slice->partial.value_square);
+        psrti_put32(p, slice->table->id);
+        psrti_put32(p + 4, slice->partial.nonfinite);
+        psrti_put64(p + 8, slice->index);
+        psrti_put_double(p + 16, slice->partial.square);
+        psrti_put_double(p + 24, slice->partial.value_square);
     }
     return n;
 }
@@ -138,17 +95,17 @@ void psrti_group_send_report(psrti_shard_t *s, psrti_group_t *g)
 static size_t put_verdict(const psrti_group_t *g, size_t first, uint8_t *p)
 {
     const psrti_verdict_t *v = &g->verdict;
-    put_double(p, v->scale);
-    put32(p + 8, (v->skip ? SKIP : 0) | (v->prepare ? PREPARE : 0));
-    put32(p + 12, 0);
+    psrti_put_double(p, v->scale);
+    psrti_put32(p + 8, (v->skip ? SKIP : 0) | (v->prepare ? PREPARE : 0));
+    psrti_put32(p + 12, 0);
     p += HEAD_BYTES;
     size_t n = PSRTI_MIN(g->count - first, PSRTI_GROUP_CHUNK);
     for (size_t i = first; i < first + n; i++, p += ENTRY_BYTES) {
-        put32(p, g->table[i]->id);
-        put32(p + 4, 0);
-        put_double(p + 8, g->table[i]->norms.grad);
-        put_double(p + 16, g->table[i]->norms.value);
-        put_double(p + 24, g->table[i]->norms.update);
+        psrti_put32(p, g->table[i]->id);
+        psrti_put32(p + 4, 0);
+        psrti_put_double(p + 8, g->table[i]->norms.grad);
+        psrti_put_double(p + 16, g->table[i]->norms.value);
+        psrti_put_double(p + 24, g->table[i]->norms.update);
     }
     return n;
 }
@@ -191,12 +148,12 @@ static psrt_rx_t on_partials(psrti_shard_t *s, const psrti_peer_t *peer, psrti_g
     }
     if (hdr->step != g->open_step || hdr->seq != (uint64_t)g->open_round) return PSRT_RX_DONE;
     for (const uint8_t *end = p + len; p < end; p += ENTRY_BYTES) {
-        psrti_stable_t *t = member_of(s, g, get32(p));
-        uint64_t slice = get64(p + 8);
+        psrti_stable_t *t = member_of(s, g, psrti_get32(p));
+        uint64_t slice = psrti_get64(p + 8);
         if (!t || slice >= t->nslices) return PSRT_RX_BAD;
-        psrti_partial_t partial = { .nonfinite = get32(p + 4) & 1,
-                                    .square = get_double(p + 16),
-                                    .value_square = get_double(p + 24) };
+        psrti_partial_t partial = { .nonfinite = psrti_get32(p + 4) & 1,
+                                    .square = psrti_get_double(p + 16),
+                                    .value_square = psrti_get_double(p + 24) };
         psrti_group_collect(g, t, slice, &partial);
     }
     psrti_group_touch(s, g);
@@ -209,18 +166,19 @@ static psrt_rx_t on_verdict(psrti_shard_t *s, psrti_group_t *g, const psrt_hdr_t
     if (len < HEAD_BYTES || len % ENTRY_BYTES != HEAD_BYTES || g->holds) return PSRT_RX_BAD;
     if (!g->round || g->judged || hdr->step != g->step || hdr->seq != (uint64_t)g->round)
         return PSRT_RX_DONE; /* it was told before */
-    uint32_t flags = get32(p + 8);
+    uint32_t flags = psrti_get32(p + 8);
     g->verdict = (psrti_verdict_t){ .step = g->step,
                                     .round = g->round,
-                                    .scale = get_double(p),
+                                    .scale = psrti_get_double(p),
                                     .skip = (flags & SKIP) != 0,
                                     .prepare = (flags & PREPARE) != 0 };
     const uint8_t *end = p + len;
     for (p += HEAD_BYTES; p < end; p += ENTRY_BYTES) {
-        psrti_stable_t *t = member_of(s, g, get32(p));
+        psrti_stable_t *t = member_of(s, g, psrti_get32(p));
         uint64_t heard = 2 * g->step + (uint64_t)g->round; /* rounds are 1 and 2: grows */
         if (!t || !t->is_local || t->norms_heard == heard) continue;
-        t->norms = (psrti_norms_t){ get_double(p + 8), get_double(p + 16), get_double(p + 24) };
+        t->norms = (psrti_norms_t){ psrti_get_double(p + 8), psrti_get_double(p + 16),
+                                    psrti_get_double(p + 24) };
         t->norms_heard = heard;
         g->unheard--;
     }

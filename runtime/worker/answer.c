@@ -127,13 +127,15 @@ static psrt_rx_t on_batch(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
     const uint32_t answers = 1u << PSRTI_T_ACK | 1u << PSRTI_T_VALUE | 1u << PSRTI_T_MOVED;
     psrt_msg_t one = *msg;
     psrt_rx_t rx = PSRT_RX_DONE;
+    psrt_status_t rc = PSRT_OK;
     const void *data;
     uint64_t pos = 0;
     if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
     if (psrti_batch_check(data, msg->len, answers) != PSRT_OK) return PSRT_RX_BAD;
-    while (rx == PSRT_RX_DONE && psrti_batch_next(data, msg->len, &pos, &one))
+    while (rx == PSRT_RX_DONE &&
+           (rc = psrti_batch_next(data, msg->len, answers, &pos, &one)) == PSRT_OK)
         rx = psrti_client_msg(c, owner, &one);
-    return rx;
+    return rc == PSRT_ERR_PROTOCOL ? PSRT_RX_BAD : rx;
 }
 
 psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)

@@ -51,15 +51,15 @@ Test(batch, page)
     psrt_msg_t msg = { .flags = 5, .impl = &pool };
     uint64_t pos = 0;
     cr_assert_eq(psrti_batch_check(page, EXAMPLE, REQUESTS), PSRT_OK);
-    cr_assert(psrti_batch_next(page, EXAMPLE, &pos, &msg));
+    cr_assert_eq(psrti_batch_next(page, EXAMPLE, REQUESTS, &pos, &msg), PSRT_OK);
     cr_assert(msg.hdr.type == PSRTI_T_PUSH && msg.hdr.seq == 9 && msg.len == sizeof values);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         cr_assert_eq(((const float *)msg.data)[i], values[i]);
-    cr_assert(psrti_batch_next(page, EXAMPLE, &pos, &msg));
+    cr_assert_eq(psrti_batch_next(page, EXAMPLE, REQUESTS, &pos, &msg), PSRT_OK);
     cr_assert(msg.hdr.type == PSRTI_T_PULL && msg.hdr.seq == (1ull << 63 | 2));
     cr_assert(msg.len == 0 && msg.data == NULL);
     cr_assert(msg.flags == 5 && msg.impl == &pool, "what maps and verifies it");
-    cr_assert_not(psrti_batch_next(page, EXAMPLE, &pos, &msg));
+    cr_assert_eq(psrti_batch_next(page, EXAMPLE, REQUESTS, &pos, &msg), PSRT_ERR_NOT_FOUND);
     psrti_batch_give(b);
     psrti_batches_free(&pool);
 }
@@ -183,4 +183,20 @@ Test(batch, wrong_messages_are_refused)
     cr_assert_eq(check(&h, 8), PSRT_ERR_PROTOCOL);
     h = (psrt_hdr_t){ .type = PSRTI_T_ACK };
     cr_assert_eq(check(&h, 0), PSRT_ERR_PROTOCOL, "an answer among requests");
+}
+
+/* Shared memory stays the peer's: what it changes between the check and the reading is refused. */
+Test(batch, a_header_that_grew_after_the_check_is_refused)
+{
+    uint8_t page[EXAMPLE] = { 0 }, header[PSRTI_FRAME_BYTES];
+    page_block("batch", page, sizeof page);
+    psrt_msg_t msg = { .flags = 0 };
+    uint64_t pos = 0;
+    cr_assert_eq(psrti_batch_check(page, EXAMPLE, REQUESTS), PSRT_OK);
+    cr_assert_eq(psrti_frame_decode(page, &msg.hdr, NULL), PSRT_OK);
+    msg.hdr.length = PSRTI_BATCH_PAYLOAD / 4;
+    psrti_frame_encode(&msg.hdr, header);
+    memcpy(page, header, sizeof header);
+    cr_assert_eq(psrti_batch_next(page, EXAMPLE, REQUESTS, &pos, &msg), PSRT_ERR_PROTOCOL);
+    cr_assert_eq(pos, 0u);
 }

@@ -69,7 +69,7 @@ static size_t answers(const fx_t *fx, size_t i, uint32_t rank, psrt_msg_t *out, 
     uint64_t pos = 0;
     cr_assert(i < fx->replies && r->rank == rank && r->hdr.type == PSRTI_T_BATCH);
     cr_assert_eq(psrti_batch_check(r->copy, r->len, ANSWERS), PSRT_OK);
-    while (n < max && psrti_batch_next(r->copy, r->len, &pos, &out[n]))
+    while (n < max && psrti_batch_next(r->copy, r->len, ANSWERS, &pos, &out[n]) == PSRT_OK)
         n++;
     cr_assert_eq(pos, r->len, "more answers than expected");
     return n;

@@ -42,7 +42,7 @@ static size_t requests(const fx_t *fx, size_t i, psrt_msg_t *out, size_t max)
     uint64_t pos = 0;
     cr_assert(i < fx->sends && s->hdr.type == PSRTI_T_BATCH && s->hdr.length == s->len);
     cr_assert_eq(psrti_batch_check(s->data, s->len, REQUESTS), PSRT_OK);
-    while (n < max && psrti_batch_next(s->data, s->len, &pos, &out[n]))
+    while (n < max && psrti_batch_next(s->data, s->len, REQUESTS, &pos, &out[n]) == PSRT_OK)
         n++;
     cr_assert_eq(pos, s->len);
     return n;
