@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One cell of the benchmark: one operation, size, number of tables and kind of memory. All workers run the same cells
- * with the same numbers of operations; worker 0 measures, decides the numbers, and tells the
- * others. */
+/* One cell of the benchmark: one operation, size, number of tables and kind of memory. All workers run
+ * the same cells with the same numbers of operations; worker 0 measures, decides the numbers, and tells
+ * the others. */
 #ifndef BENCH_PS_CELL_H
 #define BENCH_PS_CELL_H
 

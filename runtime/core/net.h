@@ -4,8 +4,9 @@
  * A net owns the interfaces of one thread. Every connection starts with the handshake of session.h,
  * which proves both ends to each other; nothing else is let through before.
  * Invariants:
- * - at most one link per (peer task, channel) is accepted, threads of servers apart; a newer one of the same or a higher
- *   incarnation closes the older before it carries traffic; a lower incarnation is refused;
+ * - at most one link per (peer task, channel) is accepted, threads of servers apart; a newer one of
+ *   the same or a higher incarnation closes the older before it carries traffic; a lower incarnation is
+ *   refused;
  * - every frame that reaches on_msg has the session of its link;
  * - after LOST nothing more comes from a link and its pending sends are done.
  * On the control plane a process has no incarnation before it joined, so there (control = 1)

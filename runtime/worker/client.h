@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's state machine: operations split into parts (one message each; small ones travel together),
- * queues per slice, a heap per owner, numbers, retries. Pure: no I/O, clock, thread or randomness; messages leave through the
- * env table, ended operations through psrti_client_completed. worker.c drives it with real links,
- * tests/sim with simulated ones.
+ * queues per slice, a heap per owner, numbers, retries. Pure: no I/O, clock, thread or randomness;
+ * messages leave through the env table, ended operations through psrti_client_completed. worker.c drives
+ * it with real links, tests/sim with simulated ones.
  *
  * Invariants
  *  - A part ends when it was answered (or given up) and no send of it is in flight: nobody touches the

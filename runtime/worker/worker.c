@@ -334,7 +334,7 @@ psrt_status_t psrti_worker_declare(psrti_worker_t *w, size_t count, const psrti_
     return rc;
 }
 
-/* ---- barrier and set ----------------------------------------------------------------------------------- */
+/* ---- barrier and set --------------------------------------------------------------------------- */
 
 static psrt_status_t check_alive(psrti_worker_t *w)
 {

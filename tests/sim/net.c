@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links that workers dial to servers, and servers to each other. A link is one session; it carries real frames, in order and at
- * most once unless the seed says otherwise. A payload that is pending stays in its sender's memory
- * and is read when it arrives, as a descriptor would be. */
+/* Links that workers dial to servers, and servers to each other. A link is one session; it carries real
+ * frames, in order and at most once unless the seed says otherwise. A payload that is pending stays in
+ * its sender's memory and is read when it arrives, as a descriptor would be. */
 #include <stdlib.h>
 #include <string.h>
 
