@@ -4,16 +4,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/cluster/convert.h"
-#include "runtime/cluster/coord_core.h"
+#include "fixture.h"
 #include "support/test.h"
-
-#define SECOND PSRTI_NS_PER_S
-#define PEERS 16
 
 /* What a peer was sent last. */
 typedef struct seen {
-    unsigned welcomes, views, finishes, refusals, holds, declared, barriers, closed;
+    unsigned welcomes, views, finishes, refusals, holds, declared, barriers;
     uint64_t incarnation, view;
     psrt_status_t status; /* of the last Refused, Finish or BarrierDone */
     char text[512];
@@ -23,18 +19,11 @@ typedef struct seen {
 } seen_t;
 
 typedef struct fixture {
-    psrti_coord_t *c;
-    uint64_t now;
+    coord_fx_t fx;
     seen_t peer[PEERS];
-    int finished;
-    psrt_status_t status;
-    char text[512];
-    unsigned warnings;
-    char note[512]; /* the last warning */
-    char *state;
 } fixture_t;
 
-static void f_send(void *arg, uint64_t peer, const Psrt__Control *m)
+static void note(void *arg, uint64_t peer, const Psrt__Control *m)
 {
     fixture_t *f = arg;
     seen_t *s = &f->peer[peer];
@@ -78,161 +67,84 @@ static void f_send(void *arg, uint64_t peer, const Psrt__Control *m)
     }
 }
 
-static void f_close(void *arg, uint64_t peer) { ((fixture_t *)arg)->peer[peer].closed++; }
-
-static void f_persist(void *arg, const char *text, size_t len)
-{
-    fixture_t *f = arg;
-    free(f->state);
-    f->state = strndup(text, len);
-}
-
-static void f_note(void *arg, psrt_log_level_t level, const char *text)
-{
-    fixture_t *f = arg;
-    if (level != PSRT_LOG_WARN) return;
-    f->warnings++;
-    snprintf(f->note, sizeof f->note, "%s", text);
-}
-
-static void f_finish(void *arg, psrt_status_t status, const char *text)
-{
-    fixture_t *f = arg;
-    cr_assert_eq(f->finished, 0);
-    f->finished = 1;
-    f->status = status;
-    snprintf(f->text, sizeof f->text, "%s", text);
-}
-
 static psrt_status_t open_with(fixture_t *f, const char *state)
 {
-    psrti_coord_params_t p = {
-        .workers = 2,
-        .servers = 1,
-        .vshards = 8,
-        .heartbeat_ns = SECOND,
-        .lease_ns = 5 * SECOND,
-        .start_timeout_ns = 60 * SECOND,
-        .drain_ns = 10 * SECOND,
-        .state = state,
-    };
-    psrti_coord_env_t env = { f, f_send, f_close, f_persist, f_note, f_finish };
-    return psrti_coord_new(&p, &env, f->now, &f->c);
+    f->fx.sent = note;
+    f->fx.arg = f;
+    return coord_fx_open(&f->fx, 1, state);
 }
 
 /* 2 workers, 1 server */
 static fixture_t *fixture(void)
 {
     fixture_t *f = calloc(1, sizeof *f);
-    f->now = 100 * SECOND;
     cr_assert_eq(open_with(f, NULL), PSRT_OK);
     return f;
 }
 
 static void fixture_free(fixture_t *f)
 {
-    psrti_coord_free(f->c);
-    free(f->state);
+    coord_fx_close(&f->fx);
     free(f);
 }
 
 static psrt_status_t message(fixture_t *f, uint64_t peer, const Psrt__Control *m)
 {
-    return psrti_coord_message(f->c, peer, m, f->now);
+    return coord_fx_message(&f->fx, peer, m);
 }
 
 static psrt_status_t join_as(fixture_t *f, uint64_t peer, uint32_t task, uint64_t incarnation,
                              uint32_t workers, size_t threads)
 {
-    Psrt__Join body = PSRT__JOIN__INIT;
-    Psrt__Owner owner = PSRT__OWNER__INIT, *owners[2] = { &owner, &owner };
-
-    body.task = task;
-    body.incarnation = incarnation;
-    body.host = "host";
-    body.pid = 42;
-    body.nonce = 1000 + peer;
-    body.workers = workers;
-    body.servers = 1;
-    body.n_threads = threads;
-    body.threads = owners;
-    PSRTI_CONTROL(m, JOIN, join, &body);
-    return message(f, peer, &m);
+    coord_fx_join_t join = { .task = task,
+                             .incarnation = incarnation,
+                             .nonce = 1000 + peer,
+                             .workers = workers,
+                             .servers = 1,
+                             .threads = threads };
+    return coord_fx_join(&f->fx, peer, &join);
 }
 
 /* Connects as `task` and joins as a new process. */
 static void join(fixture_t *f, uint64_t peer, uint32_t task)
 {
-    psrti_coord_peer_up(f->c, peer, task, f->now);
+    psrti_coord_peer_up(f->fx.c, peer, task, f->fx.now);
     cr_assert_eq(join_as(f, peer, task, 0, 2, PSRTI_TASK_ROLE(task) == PSRTI_SERVER), PSRT_OK);
 }
-
-#define W0 PSRTI_TASK(PSRTI_WORKER, 0)
-#define W1 PSRTI_TASK(PSRTI_WORKER, 1)
-#define S0 PSRTI_TASK(PSRTI_SERVER, 0)
 
 /* peers: 1 worker:0, 2 worker:1, 3 server:0 */
 static fixture_t *assembled(void)
 {
     fixture_t *f = fixture();
-    join(f, 1, W0);
-    join(f, 2, W1);
+    join(f, 1, W(0));
+    join(f, 2, W(1));
     cr_assert_eq(f->peer[1].views, 0);
-    join(f, 3, S0);
+    join(f, 3, S(0));
     for (int i = 1; i <= 3; i++)
         cr_assert_eq(f->peer[i].views, 1);
     return f;
 }
 
-static void beat(fixture_t *f, uint64_t peer)
-{
-    Psrt__Heartbeat body = PSRT__HEARTBEAT__INIT;
-    PSRTI_CONTROL(m, HEARTBEAT, heartbeat, &body);
-    cr_assert_eq(message(f, peer, &m), PSRT_OK);
-}
-
-/* Lets time pass in ticks; peers of the mask send heartbeats. */
 static void pass(fixture_t *f, uint64_t ns, unsigned beating)
 {
-    for (uint64_t end = f->now + ns; f->now < end;) {
-        f->now += SECOND / 2;
-        for (uint64_t p = 1; p < PEERS; p++)
-            if (beating >> p & 1) beat(f, p);
-        psrti_coord_tick(f->c, f->now);
-    }
+    coord_fx_pass(&f->fx, ns, beating);
 }
 
 static psrt_status_t declare(fixture_t *f, uint64_t peer, uint64_t request, uint64_t rows)
 {
     psrt_dense_params_t dp = PSRT_DENSE_PARAMS_INIT;
     psrti_table_spec_t spec;
-    Psrt__TableSpec wire, *list[1] = { &wire };
-    Psrt__Declare body = PSRT__DECLARE__INIT;
 
     dp.ndim = 1;
     dp.shape[0] = rows;
     cr_assert_eq(psrti_table_spec_make("t", &dp, &spec), PSRT_OK);
-    psrti_spec_to_wire(&spec, &wire);
-    body.request = request;
-    body.n_specs = 1;
-    body.specs = list;
-    PSRTI_CONTROL(m, DECLARE, declare, &body);
-    return message(f, peer, &m);
+    return coord_fx_declare(&f->fx, peer, request, &spec);
 }
 
 static void held(fixture_t *f, uint64_t peer, uint32_t table, psrt_status_t status,
                  const char *text)
 {
-    psrti_wire_tables_t tables;
-    Psrt__Held body = PSRT__HELD__INIT;
-
-    cr_assert_eq(psrti_wire_tables_init(&tables, 1), PSRT_OK);
-    psrti_wire_tables_add(&tables, table, status, text, NULL, 0);
-    body.n_tables = 1;
-    body.tables = tables.list;
-    PSRTI_CONTROL(m, HELD, held, &body);
-    cr_assert_eq(message(f, peer, &m), PSRT_OK);
-    psrti_wire_tables_free(&tables);
+    coord_fx_held(&f->fx, peer, table, status, text);
 }
 
 static void barrier(fixture_t *f, uint64_t peer, uint64_t request, uint32_t count)
@@ -259,7 +171,7 @@ static void refused_join(uint32_t task, uint32_t as, uint32_t workers, size_t th
                          const char *text)
 {
     fixture_t *f = fixture();
-    psrti_coord_peer_up(f->c, 1, task, f->now);
+    psrti_coord_peer_up(f->fx.c, 1, task, f->fx.now);
     cr_assert_eq(join_as(f, 1, as, 0, workers, threads), PSRT_OK);
     cr_assert_eq(f->peer[1].refusals, 1);
     cr_assert_eq(f->peer[1].status, PSRT_ERR_REFUSED);
@@ -271,51 +183,51 @@ Test(coord, wrong_joins_are_refused)
 {
     refused_join(PSRTI_TASK(PSRTI_WORKER, 2), PSRTI_TASK(PSRTI_WORKER, 2), 2, 0,
                  "worker:2 is not in the job, which has 2 workers and 1 servers");
-    refused_join(W0, W0, 3, 0,
+    refused_join(W(0), W(0), 3, 0,
                  "worker:0 was told of 3 workers and 1 servers, the job has 2 and 1 (PSRT_WORKERS, "
                  "PSRT_SERVERS)");
-    refused_join(W0, W1, 2, 0, "joins as another task than it is connected as");
-    refused_join(S0, S0, 2, 0, "server:0 listens with no thread");
+    refused_join(W(0), W(1), 2, 0, "joins as another task than it is connected as");
+    refused_join(S(0), S(0), 2, 0, "server:0 listens with no thread");
 }
 
 Test(coord, who_is_missing_is_told_while_waiting)
 {
     fixture_t *f = fixture();
-    join(f, 2, W1);
-    f->now += 9 * SECOND;
-    psrti_coord_tick(f->c, f->now);
-    cr_assert_eq(f->warnings, 0);
-    f->now += SECOND;
-    psrti_coord_tick(f->c, f->now);
-    cr_assert_eq(f->warnings, 1);
-    cr_assert_str_eq(f->note, "still waiting for worker:0, server:0 (1 of 3 joined)");
-    psrti_coord_tick(f->c, f->now + 9 * SECOND);
-    cr_assert_eq(f->warnings, 1);
-    psrti_coord_tick(f->c, f->now + 10 * SECOND);
-    cr_assert_eq(f->warnings, 2);
+    join(f, 2, W(1));
+    f->fx.now += 9 * SECOND;
+    psrti_coord_tick(f->fx.c, f->fx.now);
+    cr_assert_eq(f->fx.warnings, 0);
+    f->fx.now += SECOND;
+    psrti_coord_tick(f->fx.c, f->fx.now);
+    cr_assert_eq(f->fx.warnings, 1);
+    cr_assert_str_eq(f->fx.note, "still waiting for worker:0, server:0 (1 of 3 joined)");
+    psrti_coord_tick(f->fx.c, f->fx.now + 9 * SECOND);
+    cr_assert_eq(f->fx.warnings, 1);
+    psrti_coord_tick(f->fx.c, f->fx.now + 10 * SECOND);
+    cr_assert_eq(f->fx.warnings, 2);
     fixture_free(f);
 }
 
 Test(coord, joins_are_idempotent_and_ranks_are_taken)
 {
     fixture_t *f = fixture();
-    join(f, 1, W0);
-    cr_assert_eq(join_as(f, 1, W0, 0, 2, 0), PSRT_OK);
+    join(f, 1, W(0));
+    cr_assert_eq(join_as(f, 1, W(0), 0, 2, 0), PSRT_OK);
     cr_assert_eq(f->peer[1].welcomes, 2);
     cr_assert_eq(f->peer[1].incarnation, 1);
-    join(f, 4, W0); /* another process: waits */
+    join(f, 4, W(0)); /* another process: waits */
     cr_assert_eq(f->peer[4].welcomes + f->peer[4].refusals, 0);
     pass(f, SECOND, 1u << 1);
     cr_assert_eq(f->peer[4].status, PSRT_ERR_REFUSED);
     cr_assert_str_eq(f->peer[4].text, "worker:0 is already taken by pid 42 on host host");
-    join(f, 5, W0);
+    join(f, 5, W(0));
     pass(f, 6 * SECOND, 1u << 5); /* now the older one is silent */
     cr_assert_eq(f->peer[1].status, PSRT_ERR_FENCED);
     cr_assert_eq(f->peer[5].welcomes, 1);
     cr_assert_eq(f->peer[5].incarnation, 2);
     /* the older one comes back */
-    psrti_coord_peer_up(f->c, 6, W0, f->now);
-    cr_assert_eq(join_as(f, 6, W0, 1, 2, 0), PSRT_OK);
+    psrti_coord_peer_up(f->fx.c, 6, W(0), f->fx.now);
+    cr_assert_eq(join_as(f, 6, W(0), 1, 2, 0), PSRT_OK);
     cr_assert_eq(f->peer[6].status, PSRT_ERR_FENCED);
     cr_assert_str_eq(f->peer[6].text, "worker:0 incarnation 1 was declared dead");
     fixture_free(f);
@@ -325,11 +237,11 @@ Test(coord, newcomers_wait_in_a_queue)
 {
     fixture_t *f = assembled(); /* worker:0 has died */
     pass(f, 2 * SECOND, 1u << 2 | 1u << 3);
-    join(f, 4, W0); /* and soon this one has as well */
+    join(f, 4, W(0)); /* and soon this one has as well */
     pass(f, SECOND, 1u << 2 | 1u << 3);
-    join(f, 5, W0);
-    join(f, 6, W0);
-    psrti_coord_peer_lost(f->c, 6, f->now);
+    join(f, 5, W(0));
+    join(f, 6, W(0));
+    psrti_coord_peer_lost(f->fx.c, 6, f->fx.now);
     pass(f, 3 * SECOND, 1u << 2 | 1u << 3 | 1u << 5);
     cr_assert(f->peer[1].status == PSRT_ERR_FENCED && f->peer[4].welcomes == 1);
     cr_assert(f->peer[5].welcomes == 0 && f->peer[5].refusals == 0);
@@ -342,8 +254,8 @@ Test(coord, newcomers_wait_in_a_queue)
 Test(coord, a_newcomer_that_waits_keeps_its_turn)
 {
     fixture_t *f = assembled();
-    join(f, 4, W0);
-    join(f, 5, W0);
+    join(f, 4, W(0));
+    join(f, 5, W(0));
     pass(f, SECOND, 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5);
     cr_assert_eq(f->peer[5].status, PSRT_ERR_REFUSED, "peer 4 lives");
     cr_assert_str_eq(f->peer[5].text, "worker:0 is already taken by pid 42 on host host");
@@ -357,11 +269,11 @@ Test(coord, a_newcomer_waits_for_one_that_leaves)
     fixture_t *f = assembled();
     Psrt__Leave body = PSRT__LEAVE__INIT;
     PSRTI_CONTROL(m, LEAVE, leave, &body);
-    join(f, 4, W0);
+    join(f, 4, W(0));
     body.failed = 1;
     cr_assert_eq(message(f, 1, &m), PSRT_OK);
     cr_assert_eq(f->peer[4].welcomes, 1);
-    join(f, 5, W1);
+    join(f, 5, W(1));
     body.failed = 0;
     cr_assert_eq(message(f, 2, &m), PSRT_OK);
     cr_assert_str_eq(f->peer[5].text, "worker:1 has already finished");
@@ -373,8 +285,8 @@ Test(coord, a_newcomer_waits_for_one_that_leaves)
 Test(coord, no_lease_ends_while_the_coordinator_was_stopped)
 {
     fixture_t *f = assembled();
-    f->now += 600 * SECOND;
-    psrti_coord_tick(f->c, f->now);
+    f->fx.now += 600 * SECOND;
+    psrti_coord_tick(f->fx.c, f->fx.now);
     pass(f, 3 * SECOND, 0);
     cr_assert_eq(f->peer[1].refusals, 0);
     pass(f, 3 * SECOND, 0); /* but a lease of running time does */
@@ -404,11 +316,11 @@ Test(coord, all_workers_died)
     cr_assert_str_eq(f->peer[3].text, text);
     heard(f, 3);
     cr_assert_eq(f->peer[3].finishes, 2);
-    cr_assert_eq(f->finished, 0);
-    psrti_coord_peer_lost(f->c, 3, f->now);
-    cr_assert_eq(f->finished, 1);
-    cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
-    cr_assert_str_eq(f->text, text);
+    cr_assert_eq(f->fx.finished, 0);
+    psrti_coord_peer_lost(f->fx.c, 3, f->fx.now);
+    cr_assert_eq(f->fx.finished, 1);
+    cr_assert_eq(f->fx.status, PSRT_ERR_PEER_LOST);
+    cr_assert_str_eq(f->fx.text, text);
     fixture_free(f);
 }
 
@@ -421,13 +333,13 @@ Test(coord, finished_workers_end_the_job)
     leave(f, 2, 0);
     cr_assert_eq(f->peer[3].finishes, 1);
     cr_assert_eq(f->peer[3].status, PSRT_OK);
-    cr_assert_eq(f->finished, 0);
+    cr_assert_eq(f->fx.finished, 0);
     heard(f, 3);
     cr_assert_eq(f->peer[3].finishes, 2);
-    cr_assert_eq(f->finished, 0);
-    psrti_coord_peer_lost(f->c, 3, f->now);
-    cr_assert_eq(f->finished, 1);
-    cr_assert_eq(f->status, PSRT_OK);
+    cr_assert_eq(f->fx.finished, 0);
+    psrti_coord_peer_lost(f->fx.c, 3, f->fx.now);
+    cr_assert_eq(f->fx.finished, 1);
+    cr_assert_eq(f->fx.status, PSRT_OK);
     fixture_free(f);
 }
 
@@ -440,16 +352,16 @@ Test(coord, who_was_told_but_did_not_answer_is_waited_for)
     cr_assert_eq(f->peer[1].finishes, 2);
     leave(f, 2, 0);
     cr_assert_eq(f->peer[3].finishes, 1);
-    psrti_coord_peer_lost(f->c, 3, f->now);
-    cr_assert_eq(f->finished, 0);
-    psrti_coord_peer_up(f->c, 5, PSRTI_TASK(PSRTI_SERVER, 0), f->now);
+    psrti_coord_peer_lost(f->fx.c, 3, f->fx.now);
+    cr_assert_eq(f->fx.finished, 0);
+    psrti_coord_peer_up(f->fx.c, 5, PSRTI_TASK(PSRTI_SERVER, 0), f->fx.now);
     cr_assert_eq(join_as(f, 5, PSRTI_TASK(PSRTI_SERVER, 0), 3, 2, 1), PSRT_OK);
     cr_assert_eq(f->peer[5].finishes, 1);
     heard(f, 5);
-    cr_assert_eq(f->finished, 0);
-    psrti_coord_peer_lost(f->c, 5, f->now);
-    cr_assert_eq(f->finished, 1);
-    cr_assert_eq(f->status, PSRT_OK);
+    cr_assert_eq(f->fx.finished, 0);
+    psrti_coord_peer_lost(f->fx.c, 5, f->fx.now);
+    cr_assert_eq(f->fx.finished, 1);
+    cr_assert_eq(f->fx.status, PSRT_OK);
     fixture_free(f);
 }
 
@@ -462,8 +374,8 @@ Test(coord, a_failed_worker_fails_the_job)
     cr_assert_eq(f->peer[3].status, PSRT_ERR_PEER_LOST);
     cr_assert_str_eq(f->peer[3].text, "worker:0 failed");
     pass(f, 6 * SECOND, 1u << 3); /* the server does not leave: not waited for */
-    cr_assert_eq(f->finished, 1);
-    cr_assert_eq(f->status, PSRT_ERR_PEER_LOST);
+    cr_assert_eq(f->fx.finished, 1);
+    cr_assert_eq(f->fx.status, PSRT_ERR_PEER_LOST);
     fixture_free(f);
 }
 
@@ -581,12 +493,12 @@ Test(coord, the_dead_are_not_waited_for)
 Test(coord, state_is_read_strictly)
 {
     fixture_t *f = assembled(), *g = calloc(1, sizeof *g);
-    char *state = strdup(f->state), text[128];
+    char *state = strdup(f->fx.state), text[128];
     size_t lines = 0;
 
     cr_assert_eq(open_with(g, state), PSRT_OK);
-    psrti_coord_free(g->c);
-    g->c = NULL;
+    psrti_coord_free(g->fx.c);
+    g->fx.c = NULL;
     for (const char *s = state; *s; s++)
         lines += *s == '\n';
     cr_assert(lines > 8);
@@ -610,15 +522,15 @@ Test(coord, a_successor_knows_lives_and_never_reuses_numbers)
     fixture_t *f = assembled();
     cr_assert_eq(declare(f, 1, 1, 7), PSRT_OK);
     uint64_t view = f->peer[1].view;
-    psrti_coord_free(f->c);
-    char *state = strdup(f->state);
+    psrti_coord_free(f->fx.c);
+    char *state = strdup(f->fx.state);
     memset(f->peer, 0, sizeof f->peer);
     cr_assert_eq(open_with(f, state), PSRT_OK);
     free(state);
-    static const uint32_t tasks[] = { 0, W0, W1, S0 };
+    static const uint32_t tasks[] = { 0, W(0), W(1), S(0) };
     for (uint64_t p = 1; p <= 3; p++) {
         cr_assert_eq(f->peer[1].welcomes, 0, "decides before all are back");
-        psrti_coord_peer_up(f->c, p, tasks[p], f->now);
+        psrti_coord_peer_up(f->fx.c, p, tasks[p], f->fx.now);
         cr_assert_eq(join_as(f, p, tasks[p], p, 2, p == 3), PSRT_OK);
     }
     for (uint64_t p = 1; p <= 3; p++) {

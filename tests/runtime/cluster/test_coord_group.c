@@ -4,12 +4,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/cluster/convert.h"
-#include "runtime/cluster/coord_core.h"
+#include "fixture.h"
 #include "support/test.h"
 
-#define SECOND PSRTI_NS_PER_S
-#define PEERS 8
 #define W0 1 /* peers */
 #define W1 2
 #define S0 3
@@ -23,8 +20,8 @@ typedef struct seen {
 } seen_t;
 
 typedef struct fixture {
-    psrti_coord_t *c;
-    uint64_t now, requests;
+    coord_fx_t fx;
+    uint64_t requests;
     seen_t peer[PEERS];
 } fixture_t;
 
@@ -50,78 +47,44 @@ static void on_send(void *arg, uint64_t peer, const Psrt__Control *m)
         s->from[m->commit->table[i]] = m->commit->from_step[i];
 }
 
-static void on_close(void *arg, uint64_t peer) { (void)arg, (void)peer; }
-static void on_persist(void *arg, const char *text, size_t len)
-{
-    (void)arg, (void)text, (void)len;
-}
-static void on_note(void *arg, psrt_log_level_t level, const char *text)
-{
-    (void)arg, (void)level, (void)text;
-}
-static void on_finish(void *arg, psrt_status_t status, const char *text)
-{
-    (void)arg, (void)status;
-    cr_assert_fail("the job is over: %s", text);
-}
-
 static void message(fixture_t *f, uint64_t peer, const Psrt__Control *m)
 {
-    cr_assert_eq(psrti_coord_message(f->c, peer, m, f->now), PSRT_OK);
+    cr_assert_eq(coord_fx_message(&f->fx, peer, m), PSRT_OK);
 }
 
 static void join(fixture_t *f, uint64_t peer, uint32_t task)
 {
-    Psrt__Join body = PSRT__JOIN__INIT;
-    Psrt__Owner owner = PSRT__OWNER__INIT, *owners[] = { &owner };
-    psrti_coord_peer_up(f->c, peer, task, f->now);
-    body.task = task;
-    body.host = "host";
-    body.nonce = 1000 + peer;
-    body.workers = 2;
-    body.servers = 1;
-    body.n_threads = PSRTI_TASK_ROLE(task) == PSRTI_SERVER;
-    body.threads = owners;
-    PSRTI_CONTROL(m, JOIN, join, &body);
-    message(f, peer, &m);
+    coord_fx_join_t join = { .task = task,
+                             .nonce = 1000 + peer,
+                             .workers = 2,
+                             .servers = 1,
+                             .threads = PSRTI_TASK_ROLE(task) == PSRTI_SERVER };
+    psrti_coord_peer_up(f->fx.c, peer, task, f->fx.now);
+    cr_assert_eq(coord_fx_join(&f->fx, peer, &join), PSRT_OK);
 }
 
 static fixture_t *assembled(void)
 {
     fixture_t *f = calloc(1, sizeof *f);
-    f->now = 100 * SECOND;
-    psrti_coord_params_t p = { .workers = 2,
-                               .servers = 1,
-                               .vshards = 8,
-                               .heartbeat_ns = SECOND,
-                               .lease_ns = 5 * SECOND,
-                               .start_timeout_ns = 60 * SECOND,
-                               .drain_ns = 10 * SECOND };
-    psrti_coord_env_t env = { f, on_send, on_close, on_persist, on_note, on_finish };
-    cr_assert_eq(psrti_coord_new(&p, &env, f->now, &f->c), PSRT_OK);
-    join(f, W0, PSRTI_TASK(PSRTI_WORKER, 0));
-    join(f, W1, PSRTI_TASK(PSRTI_WORKER, 1));
-    join(f, S0, PSRTI_TASK(PSRTI_SERVER, 0));
+    f->fx.sent = on_send;
+    f->fx.arg = f;
+    cr_assert_eq(coord_fx_open(&f->fx, 1, NULL), PSRT_OK);
+    join(f, W0, W(0));
+    join(f, W1, W(1));
+    join(f, S0, S(0));
     return f;
 }
 
 static void fixture_free(fixture_t *f)
 {
-    psrti_coord_free(f->c);
+    cr_assert_eq(f->fx.finished, 0, "the job is over: %s", f->fx.text);
+    coord_fx_close(&f->fx);
     free(f);
 }
 
 static void held(fixture_t *f, uint32_t table, psrt_status_t status, const char *text)
 {
-    psrti_wire_tables_t tables;
-    Psrt__Held body = PSRT__HELD__INIT;
-    cr_assert_eq(psrti_wire_tables_init(&tables, 1), PSRT_OK);
-    psrti_wire_tables_add(&tables, table, status, text, NULL, 0);
-    body.n_tables = 1;
-    body.tables = tables.list;
-    PSRTI_CONTROL(m, HELD, held, &body);
-    message(f, S0, &m);
-    psrti_wire_tables_free(&tables);
+    coord_fx_held(&f->fx, S0, table, status, text);
 }
 
 static void declare(fixture_t *f, uint64_t peer, const char *name, const char *optimizer,
@@ -129,16 +92,9 @@ static void declare(fixture_t *f, uint64_t peer, const char *name, const char *o
 {
     psrt_dense_params_t p = PSRT_DENSE_PARAMS_INIT;
     psrti_table_spec_t spec;
-    Psrt__TableSpec wire, *list[1] = { &wire };
-    Psrt__Declare body = PSRT__DECLARE__INIT;
     p.ndim = 1, p.shape[0] = 4, p.optimizer = optimizer, p.group = group;
     cr_assert_eq(psrti_table_spec_make(name, &p, &spec), PSRT_OK, "%s", psrt_last_error());
-    psrti_spec_to_wire(&spec, &wire);
-    body.request = ++f->requests;
-    body.n_specs = 1;
-    body.specs = list;
-    PSRTI_CONTROL(m, DECLARE, declare, &body);
-    message(f, peer, &m);
+    cr_assert_eq(coord_fx_declare(&f->fx, peer, ++f->requests, &spec), PSRT_OK);
 }
 
 static void used(fixture_t *f, uint32_t table)
@@ -209,13 +165,6 @@ Test(coord_group, with_one_table_all_fail)
     fixture_free(f);
 }
 
-static void beat(fixture_t *f, uint64_t peer)
-{
-    Psrt__Heartbeat body = PSRT__HEARTBEAT__INIT;
-    PSRTI_CONTROL(m, HEARTBEAT, heartbeat, &body);
-    message(f, peer, &m);
-}
-
 /* The joiner would wait for itself if it began the tables at other steps. */
 Test(coord_group, a_late_worker_begins_all_tables_at_the_same_step)
 {
@@ -224,13 +173,8 @@ Test(coord_group, a_late_worker_begins_all_tables_at_the_same_step)
     uint64_t steps[] = { 4, 2 };
     declare(f, W0, "alone", "sgd", NULL);
     held(f, 3, PSRT_OK, NULL);
-    for (int i = 0; i < 12; i++) { /* worker:1 dies */
-        f->now += SECOND / 2;
-        beat(f, W0);
-        beat(f, S0);
-        psrti_coord_tick(f->c, f->now);
-    }
-    join(f, 4, PSRTI_TASK(PSRTI_WORKER, 1));
+    coord_fx_pass(&f->fx, 6 * SECOND, 1u << W0 | 1u << S0); /* worker:1 dies */
+    join(f, 4, W(1));
     cr_assert_eq(f->peer[S0].prepares, 1);
     Psrt__Prepared body = PSRT__PREPARED__INIT; /* nobody has begun table 2 */
     body.view = f->peer[S0].prepare_view;

@@ -5,14 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/cluster/convert.h"
-#include "runtime/cluster/coord_core.h"
+#include "fixture.h"
 #include "support/test.h"
-
-#define SECOND PSRTI_NS_PER_S
-#define PEERS 16
-#define W(r) PSRTI_TASK(PSRTI_WORKER, r)
-#define S(r) PSRTI_TASK(PSRTI_SERVER, r)
 
 /* What a peer was sent of sets. */
 typedef struct seen {
@@ -28,13 +22,11 @@ typedef struct seen {
 } seen_t;
 
 typedef struct fixture {
-    psrti_coord_t *c;
-    uint64_t now;
+    coord_fx_t fx;
     seen_t peer[PEERS];
-    char *state;
 } fixture_t;
 
-static void f_send(void *arg, uint64_t peer, const Psrt__Control *m)
+static void note(void *arg, uint64_t peer, const Psrt__Control *m)
 {
     seen_t *s = &((fixture_t *)arg)->peer[peer];
 
@@ -65,44 +57,16 @@ static void f_send(void *arg, uint64_t peer, const Psrt__Control *m)
     }
 }
 
-static void f_close(void *arg, uint64_t peer) { (void)arg, (void)peer; }
-
-static void f_persist(void *arg, const char *text, size_t len)
-{
-    fixture_t *f = arg;
-    free(f->state);
-    f->state = strndup(text, len);
-}
-
-static void f_note(void *arg, psrt_log_level_t level, const char *text)
-{
-    (void)arg, (void)level, (void)text;
-}
-
-static void f_finish(void *arg, psrt_status_t status, const char *text)
-{
-    (void)arg, (void)status, (void)text;
-}
-
 static void start(fixture_t *f, const char *state)
 {
-    psrti_coord_params_t p = {
-        .workers = 2,
-        .servers = 2,
-        .vshards = 8,
-        .heartbeat_ns = SECOND,
-        .lease_ns = 5 * SECOND,
-        .start_timeout_ns = 60 * SECOND,
-        .drain_ns = 10 * SECOND,
-        .state = state,
-    };
-    psrti_coord_env_t env = { f, f_send, f_close, f_persist, f_note, f_finish };
-    cr_assert_eq(psrti_coord_new(&p, &env, f->now, &f->c), PSRT_OK, "%s", psrt_last_error());
+    f->fx.sent = note;
+    f->fx.arg = f;
+    cr_assert_eq(coord_fx_open(&f->fx, 2, state), PSRT_OK, "%s", psrt_last_error());
 }
 
 static void send(fixture_t *f, uint64_t peer, const Psrt__Control *m)
 {
-    cr_assert_eq(psrti_coord_message(f->c, peer, m, f->now), PSRT_OK);
+    cr_assert_eq(coord_fx_message(&f->fx, peer, m), PSRT_OK);
 }
 
 static void spec(psrti_table_spec_t *out)
@@ -117,59 +81,34 @@ static void spec(psrti_table_spec_t *out)
 /* Connects and joins, or registers again with the table that it holds. */
 static void join(fixture_t *f, uint64_t peer, uint32_t task, uint64_t incarnation, uint64_t nonce)
 {
-    Psrt__Join body = PSRT__JOIN__INIT;
-    Psrt__Owner owner = PSRT__OWNER__INIT, *owners[1] = { &owner };
-    psrti_wire_tables_t held;
     psrti_table_spec_t s;
+    coord_fx_join_t join = { .task = task,
+                             .incarnation = incarnation,
+                             .nonce = nonce,
+                             .workers = 2,
+                             .servers = 2,
+                             .threads = PSRTI_TASK_ROLE(task) == PSRTI_SERVER,
+                             .held = incarnation ? &s : NULL };
 
     spec(&s);
-    psrti_coord_peer_up(f->c, peer, task, f->now);
-    body.task = task;
-    body.incarnation = incarnation;
-    body.host = "host";
-    body.nonce = nonce;
-    body.workers = body.servers = 2;
-    body.n_threads = PSRTI_TASK_ROLE(task) == PSRTI_SERVER;
-    body.threads = owners;
-    cr_assert_eq(psrti_wire_tables_init(&held, 1), PSRT_OK);
-    if (incarnation) psrti_wire_tables_add(&held, 1, PSRT_OK, "", &s, 0);
-    body.n_held = held.count;
-    body.held = held.list;
-    PSRTI_CONTROL(m, JOIN, join, &body);
-    send(f, peer, &m);
-    psrti_wire_tables_free(&held);
+    psrti_coord_peer_up(f->fx.c, peer, task, f->fx.now);
+    cr_assert_eq(coord_fx_join(&f->fx, peer, &join), PSRT_OK);
 }
 
 static void declare(fixture_t *f)
 {
     psrti_table_spec_t s;
-    Psrt__TableSpec wire, *list[1] = { &wire };
-    Psrt__Declare body = PSRT__DECLARE__INIT;
-    Psrt__Held answer = PSRT__HELD__INIT;
-    psrti_wire_tables_t tables;
 
     spec(&s);
-    psrti_spec_to_wire(&s, &wire);
-    body.request = 1;
-    body.n_specs = 1;
-    body.specs = list;
-    PSRTI_CONTROL(m, DECLARE, declare, &body);
-    send(f, 1, &m);
+    cr_assert_eq(coord_fx_declare(&f->fx, 1, 1, &s), PSRT_OK);
     cr_assert_eq(f->peer[3].table, 1u);
-    cr_assert_eq(psrti_wire_tables_init(&tables, 1), PSRT_OK);
-    psrti_wire_tables_add(&tables, 1, PSRT_OK, "", NULL, 0);
-    answer.n_tables = 1;
-    answer.tables = tables.list;
-    PSRTI_CONTROL(held, HELD, held, &answer);
-    send(f, 3, &held);
-    send(f, 4, &held);
-    psrti_wire_tables_free(&tables);
+    coord_fx_held(&f->fx, 3, 1, PSRT_OK, "");
+    coord_fx_held(&f->fx, 4, 1, PSRT_OK, "");
 }
 
 static fixture_t *fixture(void)
 {
     fixture_t *f = calloc(1, sizeof *f);
-    f->now = 100 * SECOND;
     start(f, NULL);
     join(f, 1, W(0), 0, 1);
     join(f, 2, W(1), 0, 2);
@@ -181,8 +120,7 @@ static fixture_t *fixture(void)
 
 static void fixture_free(fixture_t *f)
 {
-    psrti_coord_free(f->c);
-    free(f->state);
+    coord_fx_close(&f->fx);
     free(f);
 }
 
@@ -218,23 +156,15 @@ static void took(fixture_t *f, uint64_t peer)
     send(f, peer, &m);
 }
 
-/* Lets time pass; peers of the mask send heartbeats. */
 static void pass(fixture_t *f, uint64_t ns, unsigned beating)
 {
-    Psrt__Heartbeat body = PSRT__HEARTBEAT__INIT;
-    PSRTI_CONTROL(m, HEARTBEAT, heartbeat, &body);
-    for (uint64_t end = f->now + ns; f->now < end;) {
-        f->now += SECOND / 2;
-        for (uint64_t p = 1; p < PEERS; p++)
-            if (beating >> p & 1) send(f, p, &m);
-        psrti_coord_tick(f->c, f->now);
-    }
+    coord_fx_pass(&f->fx, ns, beating);
 }
 
 static void restart(fixture_t *f)
 {
-    char *state = strdup(f->state);
-    psrti_coord_free(f->c);
+    char *state = strdup(f->fx.state);
+    psrti_coord_free(f->fx.c);
     start(f, state);
     free(state);
 }
@@ -347,17 +277,17 @@ Test(coord_set, a_server_that_was_cut_off_is_asked_again)
     fixture_t *f = fixture();
     ask(f, 1, 1, 0.25, 40);
     answer(f, 3, 0, PSRT_OK, "");
-    psrti_coord_peer_lost(f->c, 4, f->now);
+    psrti_coord_peer_lost(f->fx.c, 4, f->fx.now);
     join(f, 8, S(1), f->peer[4].incarnation, 4);
     cr_assert_eq(f->peer[8].prepares, 1u);
     answer(f, 8, 0, PSRT_OK, "");
-    psrti_coord_peer_lost(f->c, 8, f->now);
+    psrti_coord_peer_lost(f->fx.c, 8, f->fx.now);
     took(f, 3);
     join(f, 9, S(1), f->peer[4].incarnation, 4);
     cr_assert(f->peer[9].commits == 1 && f->peer[9].releases == 0 && f->peer[9].prepares == 0);
     took(f, 9);
     cr_assert_eq(f->peer[1].dones, 1u);
-    psrti_coord_peer_lost(f->c, 9, f->now);
+    psrti_coord_peer_lost(f->fx.c, 9, f->fx.now);
     join(f, 10, S(1), f->peer[4].incarnation, 4);
     cr_assert(f->peer[10].releases == 1 && f->peer[10].number >= f->peer[9].number,
               "with nothing under way it lets go of what it may hold");
@@ -369,7 +299,7 @@ Test(coord_set, a_server_that_dies_ends_it)
     fixture_t *f = fixture();
     ask(f, 1, 1, 0.25, 40);
     answer(f, 3, 0, PSRT_OK, "");
-    psrti_coord_peer_lost(f->c, 4, f->now);
+    psrti_coord_peer_lost(f->fx.c, 4, f->fx.now);
     pass(f, 7 * SECOND, 1 << 1 | 1 << 2 | 1 << 3);
     cr_assert_eq(f->peer[1].status, PSRT_ERR_SHARD_LOST);
     cr_assert_str_eq(f->peer[1].text, "table \"t\": server:1 died, its part is lost");
@@ -387,7 +317,7 @@ Test(coord_set, a_server_that_dies_after_the_decision_is_not_waited_for)
     answer(f, 3, 0, PSRT_OK, "");
     answer(f, 4, 0, PSRT_OK, "");
     took(f, 3);
-    psrti_coord_peer_lost(f->c, 4, f->now);
+    psrti_coord_peer_lost(f->fx.c, 4, f->fx.now);
     pass(f, 7 * SECOND, 1 << 1 | 1 << 2 | 1 << 3);
     cr_assert(f->peer[1].dones == 1 && f->peer[1].status == PSRT_OK);
     fixture_free(f);
@@ -399,7 +329,7 @@ Test(coord_set, it_goes_on_without_its_worker)
     ask(f, 1, 1, 0.25, 40);
     ask(f, 2, 1, 0.5, 41);
     ask(f, 1, 2, 0.75, 42);
-    psrti_coord_peer_lost(f->c, 1, f->now);
+    psrti_coord_peer_lost(f->fx.c, 1, f->fx.now);
     pass(f, 7 * SECOND, 1 << 2 | 1 << 3 | 1 << 4);
     answer(f, 3, 0, PSRT_OK, "");
     answer(f, 4, 0, PSRT_OK, "");
@@ -423,7 +353,7 @@ Test(coord_set, a_restarted_worker_is_not_taken_for_the_one_before)
     ask(f, 1, 1, 0.25, 40);
     answer(f, 3, 0, PSRT_OK, ""), answer(f, 4, 0, PSRT_OK, "");
     took(f, 3), took(f, 4);
-    psrti_coord_peer_lost(f->c, 1, f->now);
+    psrti_coord_peer_lost(f->fx.c, 1, f->fx.now);
     pass(f, 7 * SECOND, 1 << 2 | 1 << 3 | 1 << 4);
     join(f, 12, W(0), 0, 77);
     Psrt__Prepared body = PSRT__PREPARED__INIT;
@@ -486,16 +416,16 @@ Test(coord_set, malformed_requests)
     PSRTI_CONTROL(m, SET, set, &body);
     body.table = 1;
     body.key = "lr";
-    cr_assert_eq(psrti_coord_message(f->c, 1, &m, f->now), PSRT_ERR_PROTOCOL, "request 0");
+    cr_assert_eq(psrti_coord_message(f->fx.c, 1, &m, f->fx.now), PSRT_ERR_PROTOCOL, "request 0");
     body.request = 1;
     for (size_t i = 0; i < PSRTI_COUNT(keys); i++) {
         body.key = (char *)keys[i];
-        cr_assert_eq(psrti_coord_message(f->c, 1, &m, f->now), PSRT_ERR_PROTOCOL);
+        cr_assert_eq(psrti_coord_message(f->fx.c, 1, &m, f->fx.now), PSRT_ERR_PROTOCOL);
     }
     body.key = "lr";
-    cr_assert_eq(psrti_coord_message(f->c, 3, &m, f->now), PSRT_ERR_PROTOCOL, "of a server");
+    cr_assert_eq(psrti_coord_message(f->fx.c, 3, &m, f->fx.now), PSRT_ERR_PROTOCOL, "of a server");
     body.table = 99;
-    cr_assert_eq(psrti_coord_message(f->c, 1, &m, f->now), PSRT_OK);
+    cr_assert_eq(psrti_coord_message(f->fx.c, 1, &m, f->fx.now), PSRT_OK);
     cr_assert_eq(f->peer[1].status, PSRT_ERR_NOT_FOUND);
     fixture_free(f);
 }
