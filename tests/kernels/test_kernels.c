@@ -116,77 +116,69 @@ static void check_add_in_place(const psrti_kernels_t *k)
 
 Test(kernels, add_in_place, .timeout = 120) { each_variant(check_add_in_place); }
 
-static void check_divide_at(const psrti_kernels_t *k, sums_t *s, double divisor, uint64_t n,
-                            unsigned to, unsigned from)
-{
-    put_awkward(s->dtype, s->dst, ROOM, 3);
-    put_awkward(s->dtype, s->expected, ROOM, 3);
-    for (uint64_t i = 0; i < n; i++)
-        put(s->dtype, s->expected, to + i,
-            quotient(s->dtype, get(s->dtype, s->a, from + i), divisor));
-    of_type(k, s->dtype)->divide(at(s->dtype, s->dst, to), at(s->dtype, s->a, from), divisor, n);
-    uint64_t i = first_difference(s->dtype, s->dst, s->expected, ROOM);
-    cr_assert_eq(i, ROOM, "%s divide n=%d by %g differs at %d", k->name, (int)n, divisor, (int)i);
-}
-
-static void check_divide(const psrti_kernels_t *k)
-{
-    static const double divisors[] = { 3, 0.1, 1, -7e30, 1e-40, 0, INFINITY, NAN };
-    static sums_t s;
-    for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
-        s.dtype = dtypes[t];
-        put_awkward(s.dtype, s.a, ROOM, 1);
-        for (size_t d = 0; d < PSRTI_COUNT(divisors); d++)
-            for (uint64_t n = 0; n <= MAX_N; n++)
-                for (unsigned shift = 0; shift < MAX_SHIFT; shift++)
-                    check_divide_at(k, &s, divisors[d], n, shift, MAX_SHIFT - 1 - shift);
-        put_awkward(s.dtype, s.expected, ROOM, 1);
-        for (uint64_t i = 0; i < MAX_N; i++)
-            put(s.dtype, s.expected, i, quotient(s.dtype, get(s.dtype, s.a, i), 3));
-        of_type(k, s.dtype)->divide(s.a, s.a, 3, MAX_N);
-        cr_assert_eq(first_difference(s.dtype, s.a, s.expected, ROOM), ROOM, "in place");
-    }
-}
-
-Test(kernels, divide, .timeout = 120) { each_variant(check_divide); }
-
 static double product(psrt_dtype_t dtype, double a, double b)
 {
     return dtype == PSRT_F32 ? (double)(float)((float)a * (float)b) : a * b;
 }
 
-static void check_scale_at(const psrti_kernels_t *k, sums_t *s, double factor, uint64_t n,
-                           unsigned to, unsigned from)
+/* A kernel of an array and a number. */
+typedef struct by_number {
+    const char *name;
+    size_t kernel; /* in struct psrti_kernels_of_type */
+    double (*one)(psrt_dtype_t dtype, double a, double number);
+    double in_place; /* number of the check in place */
+} by_number_t;
+
+static const by_number_t divide = { "divide", offsetof(struct psrti_kernels_of_type, divide),
+                                    quotient, 3 };
+static const by_number_t scale = { "scale", offsetof(struct psrti_kernels_of_type, scale), product,
+                                   0.1 };
+
+static void run(const by_number_t *op, const psrti_kernels_t *k, psrt_dtype_t dtype, void *dst,
+                const void *src, double number, uint64_t n)
+{
+    void (*kernel)(void *, const void *, double, uint64_t);
+    memcpy(&kernel, (const char *)of_type(k, dtype) + op->kernel, sizeof kernel);
+    kernel(dst, src, number, n);
+}
+
+static void check_number_at(const by_number_t *op, const psrti_kernels_t *k, sums_t *s,
+                            double number, uint64_t n, unsigned to, unsigned from)
 {
     put_awkward(s->dtype, s->dst, ROOM, 3);
     put_awkward(s->dtype, s->expected, ROOM, 3);
     for (uint64_t i = 0; i < n; i++)
         put(s->dtype, s->expected, to + i,
-            product(s->dtype, get(s->dtype, s->a, from + i), factor));
-    of_type(k, s->dtype)->scale(at(s->dtype, s->dst, to), at(s->dtype, s->a, from), factor, n);
+            op->one(s->dtype, get(s->dtype, s->a, from + i), number));
+    run(op, k, s->dtype, at(s->dtype, s->dst, to), at(s->dtype, s->a, from), number, n);
     uint64_t i = first_difference(s->dtype, s->dst, s->expected, ROOM);
-    cr_assert_eq(i, ROOM, "%s scale n=%d by %g differs at %d", k->name, (int)n, factor, (int)i);
+    cr_assert_eq(i, ROOM, "%s %s n=%d by %g differs at %d", k->name, op->name, (int)n, number,
+                 (int)i);
 }
 
-static void check_scale(const psrti_kernels_t *k)
+static void check_by_number(const by_number_t *op, const psrti_kernels_t *k)
 {
-    static const double factors[] = { 3, 0.1, 1, -7e30, 1e-40, 0, INFINITY, NAN };
+    static const double numbers[] = { 3, 0.1, 1, -7e30, 1e-40, 0, INFINITY, NAN };
     static sums_t s;
     for (size_t t = 0; t < PSRTI_COUNT(dtypes); t++) {
         s.dtype = dtypes[t];
         put_awkward(s.dtype, s.a, ROOM, 1);
-        for (size_t f = 0; f < PSRTI_COUNT(factors); f++)
+        for (size_t d = 0; d < PSRTI_COUNT(numbers); d++)
             for (uint64_t n = 0; n <= MAX_N; n++)
                 for (unsigned shift = 0; shift < MAX_SHIFT; shift++)
-                    check_scale_at(k, &s, factors[f], n, shift, MAX_SHIFT - 1 - shift);
+                    check_number_at(op, k, &s, numbers[d], n, shift, MAX_SHIFT - 1 - shift);
         put_awkward(s.dtype, s.expected, ROOM, 1);
         for (uint64_t i = 0; i < MAX_N; i++)
-            put(s.dtype, s.expected, i, product(s.dtype, get(s.dtype, s.a, i), 0.1));
-        of_type(k, s.dtype)->scale(s.a, s.a, 0.1, MAX_N);
+            put(s.dtype, s.expected, i, op->one(s.dtype, get(s.dtype, s.a, i), op->in_place));
+        run(op, k, s.dtype, s.a, s.a, op->in_place, MAX_N);
         cr_assert_eq(first_difference(s.dtype, s.a, s.expected, ROOM), ROOM, "in place");
     }
 }
 
+static void check_divide(const psrti_kernels_t *k) { check_by_number(&divide, k); }
+static void check_scale(const psrti_kernels_t *k) { check_by_number(&scale, k); }
+
+Test(kernels, divide, .timeout = 120) { each_variant(check_divide); }
 Test(kernels, scale, .timeout = 120) { each_variant(check_scale); }
 
 /* ---- sums of squares ------------------------------------------------------------------------- */
