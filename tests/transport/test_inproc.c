@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transport/inproc/link.h"
+
 enum { LEN = 100000 };
 
 static const void *seen; /* where the last payload was */
@@ -93,6 +95,26 @@ static void stale(world_t *w)
 }
 
 Test(inproc, stale, .timeout = 60) { run_case(&psrti_transport_inproc, stale); }
+
+/* The dialler posts its end after the acceptor took the link out of its inbox, and before it looks at it. */
+static void given_up_when_taken_out(world_t *w)
+{
+    peer_t *a = peer_open(w, 0, 0), *b = peer_open(w, 1, 1);
+    psrti_inproc_iface_t *acceptor = PSRTI_CONTAINER_OF(b->iface, psrti_inproc_iface_t, base);
+    seen_ep_t *out = dial(a, b->addr);
+    cr_assert_not(psrti_list_empty(&acceptor->inbox));
+    psrti_inproc_side_t *side =
+        PSRTI_LIST_ENTRY(acceptor->inbox.next, psrti_inproc_side_t, inbox_link);
+    hang_up(a, out); /* as posted again: the side is in the inbox while it is run */
+    cr_assert_eq(psrti_inproc_run(side, 1), 0u);
+    cr_assert(psrti_list_empty(&acceptor->inbox), "a link that is freed is in the inbox");
+    cr_assert_eq(w->ops->progress(b->iface), 0u);
+}
+
+Test(inproc, given_up_when_taken_out, .timeout = 60)
+{
+    run_case(&psrti_transport_inproc, given_up_when_taken_out);
+}
 
 /* Addresses of another process, of an earlier one with our pid, and of nobody. */
 static void addresses(world_t *w)

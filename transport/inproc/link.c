@@ -240,19 +240,25 @@ static psrt_tx_t *take_pending(side_t *side)
     return chain;
 }
 
+/* Nobody is told of the side any more: it is out of the inbox, and stays out. Another thread may have
+ * posted it since it was taken out of there. link.lock is held. */
+static void mark_closed(side_t *side)
+{
+    side->closed = 1;
+    pthread_mutex_lock(&side->iface->lock);
+    psrti_list_remove(&side->inbox_link);
+    pthread_mutex_unlock(&side->iface->lock);
+}
+
 void psrti_inproc_ep_close(psrt_ep_t *ep)
 {
     side_t *side = side_of(ep);
     link_t *link = side->link;
-    iface_t *iface = side->iface;
     psrti_list_remove(&side->ep_link);
 
     pthread_mutex_lock(&link->lock);
-    side->closed = 1;
+    mark_closed(side);
     side->want_write = 0;
-    pthread_mutex_lock(&iface->lock);
-    psrti_list_remove(&side->inbox_link);
-    pthread_mutex_unlock(&iface->lock);
     give_back(side, 1);
     if (side->reading) { /* we are inside its on_msg; the caller promises not to read on */
         finish(side, side->reading, PSRT_ERR_PEER_LOST);
@@ -276,7 +282,7 @@ void psrti_inproc_drop_incoming(side_t *side, psrt_status_t status)
 {
     link_t *link = side->link;
     pthread_mutex_lock(&link->lock);
-    side->closed = 1;
+    mark_closed(side);
     give_back(side, 0);
     psrti_inproc_lose(peer_of(side), status);
     pthread_mutex_unlock(&link->lock);
