@@ -48,7 +48,9 @@ void psrti_coord_send_finish(psrti_coord_t *c, uint64_t peer, psrt_status_t stat
                              const char *text)
 {
     Psrt__Finish body = PSRT__FINISH__INIT;
+    peer_t *told = psrti_map_get(&c->peers, peer);
 
+    if (told) told->told_end = 1;
     body.status = (int32_t)status;
     body.text = (char *)text;
     PSRTI_CONTROL(msg, FINISH, finish, &body);
@@ -96,13 +98,19 @@ void psrti_coord_no_memory(psrti_coord_t *c)
     psrti_coord_end(c, PSRT_ERR_NO_MEMORY, "coordinator: out of memory");
 }
 
-/* A task answers that it heard of the end. One whose connection broke before will dial again and ask: it may
- * have given up the connection in which it was told. */
+/* A task answers that it heard of the end, and hangs up. One whose connection broke before will dial again and
+ * ask: it may have given up the connection in which it was told. One that left before has a connection
+ * until it has heard so. */
 static int everybody_heard(psrti_coord_t *c)
 {
+    const peer_t *peer;
+    size_t pos = 0;
+
+    while ((peer = psrti_map_next(&c->peers, &pos, NULL)))
+        if (peer->told_end) return 0;
     for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         const place_t *p = psrti_place_at(c, i);
-        if (p->peer || (psrti_place_live(p) && !p->heard_end)) return 0;
+        if (psrti_place_live(p) && !p->heard_end) return 0;
     }
     return 1;
 }

@@ -69,7 +69,8 @@ typedef struct place {
 typedef struct peer {
     uint64_t id;
     uint32_t task;
-    place_t *place; /* whose current life this is; NULL: not joined, parked, fenced */
+    place_t *place; /* whose current life this is; NULL: not joined, parked, fenced, left */
+    int told_end;   /* it was sent Finish, and hangs up when it knows that this is known */
 } peer_t;
 
 struct barrier;

@@ -304,6 +304,11 @@ static void heard(fixture_t *f, uint64_t peer)
     cr_assert_eq(message(f, peer, &m), PSRT_OK);
 }
 
+static void hang_up(fixture_t *f, uint64_t peer)
+{
+    psrti_coord_peer_lost(f->fx.c, peer, f->fx.now);
+}
+
 Test(coord, all_workers_died)
 {
     fixture_t *f = assembled();
@@ -331,13 +336,16 @@ Test(coord, finished_workers_end_the_job)
     cr_assert_eq(f->peer[1].finishes, 1);
     cr_assert_eq(f->peer[2].views, 2);
     leave(f, 2, 0);
+    hang_up(f, 2);
     cr_assert_eq(f->peer[3].finishes, 1);
     cr_assert_eq(f->peer[3].status, PSRT_OK);
     cr_assert_eq(f->fx.finished, 0);
     heard(f, 3);
     cr_assert_eq(f->peer[3].finishes, 2);
     cr_assert_eq(f->fx.finished, 0);
-    psrti_coord_peer_lost(f->fx.c, 3, f->fx.now);
+    hang_up(f, 3);
+    cr_assert_eq(f->fx.finished, 0, "worker:0 has not heard that it may leave");
+    hang_up(f, 1);
     cr_assert_eq(f->fx.finished, 1);
     cr_assert_eq(f->fx.status, PSRT_OK);
     fixture_free(f);
@@ -350,7 +358,9 @@ Test(coord, who_was_told_but_did_not_answer_is_waited_for)
     leave(f, 1, 0);
     heard(f, 1);
     cr_assert_eq(f->peer[1].finishes, 2);
+    hang_up(f, 1);
     leave(f, 2, 0);
+    hang_up(f, 2);
     cr_assert_eq(f->peer[3].finishes, 1);
     psrti_coord_peer_lost(f->fx.c, 3, f->fx.now);
     cr_assert_eq(f->fx.finished, 0);

@@ -82,6 +82,7 @@ static void spec(psrti_table_spec_t *out)
 static void join(fixture_t *f, uint64_t peer, uint32_t task, uint64_t incarnation, uint64_t nonce)
 {
     psrti_table_spec_t s;
+    spec(&s);
     coord_fx_join_t join = { .task = task,
                              .incarnation = incarnation,
                              .nonce = nonce,
@@ -90,7 +91,6 @@ static void join(fixture_t *f, uint64_t peer, uint32_t task, uint64_t incarnatio
                              .threads = PSRTI_TASK_ROLE(task) == PSRTI_SERVER,
                              .held = incarnation ? &s : NULL };
 
-    spec(&s);
     psrti_coord_peer_up(f->fx.c, peer, task, f->fx.now);
     cr_assert_eq(coord_fx_join(&f->fx, peer, &join), PSRT_OK);
 }
