@@ -236,6 +236,7 @@ _Noreturn void psrti_guardian_run(const psrti_guardian_t *guardian)
     close(g.err);
     if (g.listen_fd >= 0) close(g.listen_fd);
     watch(&s, signals);
-    psrti_jobdir_release(g.job_dir, lock); /* removes nothing while the launcher lives */
+    /* Removes nothing while the launcher lives. */
+    psrti_jobdir_release(g.job_dir, lock, s.orphaned);
     _exit(0);
 }

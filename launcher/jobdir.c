@@ -21,7 +21,9 @@
 #define PREFIX "psrt-job-"
 /* A socket's path has room for 107 bytes; the library's own names below the directory get 40. */
 #define BASE_MAX (107 - 40 - (sizeof("/" PREFIX "XXXXXX") - 1))
+#define PASS_NS 10000000
 #define KILL_PASSES 200
+#define DEATH_PASSES 200
 
 static int usable(const char *base)
 {
@@ -78,17 +80,28 @@ void psrti_jobdir_remove(const char *path)
  * process in an uninterruptible call cannot be killed. */
 static void kill_rest(const char *path)
 {
-    const struct timespec pause = { .tv_nsec = 10 * 1000 * 1000 };
+    const struct timespec pause = { .tv_nsec = PASS_NS };
     for (int i = 0; i < KILL_PASSES && psrti_proctree_signal_job(path, SIGKILL); i++)
         nanosleep(&pause, NULL);
 }
 
 /* flock gives an existing shared lock up before it tries for the exclusive one, so of several
- * processes that do this at the same time the last one to try gets it. */
-void psrti_jobdir_release(const char *path, int lock)
+ * processes that do this at the same time the last one to try gets it. A process that is killed closes its
+ * connections before its lock, so guardians may be done before the launcher's is gone. */
+static int is_last(int lock, int launcher_died)
+{
+    const struct timespec pause = { .tv_nsec = PASS_NS };
+    for (int i = 0; flock(lock, LOCK_EX | LOCK_NB); i++) {
+        if (!launcher_died || i == DEATH_PASSES) return 0;
+        nanosleep(&pause, NULL);
+    }
+    return 1;
+}
+
+void psrti_jobdir_release(const char *path, int lock, int launcher_died)
 {
     if (lock < 0) return;
-    if (!flock(lock, LOCK_EX | LOCK_NB)) {
+    if (is_last(lock, launcher_died)) {
         kill_rest(path);
         psrti_jobdir_remove(path);
     }
@@ -107,7 +120,7 @@ static void remove_stale(const char *base)
         int fd = open_dir(path);
         if (fd < 0) continue;
         if (!fstat(fd, &st) && st.st_uid == geteuid())
-            psrti_jobdir_release(path, fd);
+            psrti_jobdir_release(path, fd, 0);
         else
             close(fd);
     }

@@ -16,8 +16,9 @@ psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p);
 /* Takes a shared lock of its own for this process; -1 on failure. */
 int psrti_jobdir_lock(const char *path);
 
-/* Ends the lock. If it was the last: kills what is left of the job and removes the directory. */
-void psrti_jobdir_release(const char *path, int lock);
+/* Ends the lock. If it was the last: kills what is left of the job and removes the directory. With
+ * `launcher_died` it waits a moment for the launcher's lock. */
+void psrti_jobdir_release(const char *path, int lock, int launcher_died);
 
 /* Removes it with all that is in it; for the launcher, which knows that nobody uses it. */
 void psrti_jobdir_remove(const char *path);

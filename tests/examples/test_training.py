@@ -43,7 +43,7 @@ class Training(unittest.TestCase):
     def test_every_consistency(self):
         for consistency in ("sync", "async", "ssp:2"):
             with self.subTest(consistency):
-                out = self.ok(launched(2, 2, *mnist("--quiet", "--steps", 150, "--batch", 32,
+                out = self.ok(launched(2, 2, *mnist("--quiet", "--steps", 400, "--batch", 32,
                                                     "--consistency", consistency)))
                 self.assertEqual(len(out.splitlines()), 1)
                 self.assertGreater(accuracy(out, WORKER_0), 0.75)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing survives, whatever is killed with -9."""
+import fcntl
 import os
 import signal
 import time
@@ -41,6 +42,18 @@ class Kills(LaunchTest):
             self.kill(proc.pid)
             self.end(proc)
             self.assert_nothing_left()
+
+    def test_the_lock_of_a_launcher_outlives_its_connections(self):
+        proc = self.begin(PATIENT)
+        lock = os.open(self.job_dir(), os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as the launcher's, while the kernel tears it down
+        self.kill(proc.pid)
+        self.end(proc)
+        self.wait_for(lambda: not self.tasks("worker", 0) and not self.tasks("worker", 1),
+                      self.describe_left)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        self.assert_nothing_left()
 
     def test_launcher_while_it_starts(self):
         for delay in range(20):
