@@ -17,7 +17,6 @@ typedef struct coord_fx {
     uint64_t now;
     void (*sent)(void *arg, uint64_t peer, const Psrt__Control *m);
     void *arg;
-    unsigned closed[PEERS]; /* by the coordinator */
     int finished;
     psrt_status_t status; /* of the job's end */
     char text[512];
