@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index arithmetic of collectives: which blocks a rank sends, receives and combines, and in which order.
+ * A plan knows nothing of bytes, types, transports and time, so tests run it for any number of ranks
+ * without processes.
+ *
+ * A rank has three buffers, rows of blocks: IN, which the caller gave and which is only read; OUT, which he
+ * gets; TMP. How long a block is says whoever carries the plan out:
+ *
+ *   collective            IN    OUT   blocks
+ *   allreduce, broadcast  n     n     the data cut in n = plan->nblocks parts, alike on all ranks
+ *   reduce                n     n     OUT on the root only
+ *   allgather             1     p     block i is rank i's
+ *   reduce_scatter        p     1     block i is for rank i
+ *   alltoall              p     p     block i is for, and from, rank i
+ *   gather                1     p     OUT on the root only
+ *   scatter               p     1     IN on the root only
+ *   barrier               0     0     its messages are empty
+ *
+ * Invariants, for p ranks that carry out their plans of the same call:
+ *  - A rank may begin the steps of a round when all its steps of earlier rounds have ended. Within a round
+ *    no step writes what another one reads or writes: they may run at the same time, in any order. That holds
+ *    too when IN lies at its place in OUT (allreduce, broadcast, reduce, allgather, gather), or OUT at its
+ *    place in IN (reduce_scatter, scatter); a COPY onto itself is then left out.
+ *  - The n-th message from one rank to another is received by the n-th step that expects one; both have the
+ *    same number of blocks. A send never waits for its receiver, and with that no order of steps hangs.
+ *  - Every contribution is combined exactly once, and each block of a result is either computed by one rank
+ *    or in the same way by all, so that all ranks hold the same bits, from run to run. */
+#ifndef PSRTI_COLL_PLAN_H
+#define PSRTI_COLL_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psrt/status.h>
+
+#define PSRTI_COLLECTIVES(X)                                                                       \
+    X(ALLREDUCE, "allreduce")                                                                      \
+    X(REDUCE, "reduce")                                                                            \
+    X(BROADCAST, "broadcast")                                                                      \
+    X(ALLGATHER, "allgather")                                                                      \
+    X(REDUCE_SCATTER, "reduce_scatter")                                                            \
+    X(ALLTOALL, "alltoall")                                                                        \
+    X(GATHER, "gather")                                                                            \
+    X(SCATTER, "scatter")                                                                          \
+    X(BARRIER, "barrier")
+
+/* Sources: ring (Patarasuk and Yuan 2009), halving and doubling (Rabenseifner 2004), two trees (Sanders, Speck,
+ * Traff 2009), bruck (Bruck et al. 1997), scatter_ring (van de Geijn 1994), dissemination (Hensgen et al. 1988). */
+#define PSRTI_COLL_ALGORITHMS(X)                                                                   \
+    X(DIRECT, "direct")                                                                            \
+    X(RING, "ring")                                                                                \
+    X(HALVING, "halving")                                                                          \
+    X(DOUBLING, "doubling")                                                                        \
+    X(BINOMIAL, "binomial")                                                                        \
+    X(TWO_TREES, "two_trees")                                                                      \
+    X(PAIRWISE, "pairwise")                                                                        \
+    X(BRUCK, "bruck")                                                                              \
+    X(SCATTER_RING, "scatter_ring")                                                                \
+    X(DISSEMINATION, "dissemination")
+
+typedef enum psrti_collective {
+#define X(name, text) PSRTI_COLL_##name,
+    PSRTI_COLLECTIVES(X)
+#undef X
+    PSRTI_COLL_COUNT
+} psrti_collective_t;
+
+typedef enum psrti_coll_algorithm {
+#define X(name, text) PSRTI_ALG_##name,
+    PSRTI_COLL_ALGORITHMS(X)
+#undef X
+    PSRTI_ALG_COUNT
+} psrti_coll_algorithm_t;
+
+const char *psrti_collective_name(psrti_collective_t collective);
+const char *psrti_coll_algorithm_name(psrti_coll_algorithm_t algorithm);
+
+typedef enum psrti_coll_buffer { PSRTI_COLL_IN, PSRTI_COLL_OUT, PSRTI_COLL_TMP } psrti_coll_buffer_t;
+
+typedef enum psrti_coll_kind {
+    PSRTI_COLL_SEND,       /* src to peer                                */
+    PSRTI_COLL_RECV,       /* dst from peer                              */
+    PSRTI_COLL_FOLD_FIRST, /* dst = what peer sent + src                 */
+    PSRTI_COLL_FOLD_LAST,  /* dst = src + what peer sent                 */
+    PSRTI_COLL_ADD,        /* dst = dst + src                            */
+    PSRTI_COLL_COPY        /* dst = src                                  */
+} psrti_coll_kind_t;
+
+typedef struct psrti_coll_ref {
+    psrti_coll_buffer_t buffer;
+    uint32_t block; /* the first one */
+} psrti_coll_ref_t;
+
+typedef struct psrti_coll_step {
+    psrti_coll_kind_t kind;
+    uint32_t round, peer;
+    psrti_coll_ref_t src, dst; /* FOLD and ADD: dst may be src, the same blocks */
+    uint32_t nblocks;
+} psrti_coll_step_t;
+
+typedef struct psrti_coll_plan {
+    uint32_t ranks, rank, root;
+    uint32_t nblocks; /* of the data that is the same size on all ranks; see the table above */
+    uint32_t tmp;     /* blocks of TMP; one is as long as the longest block                  */
+    uint32_t rounds;
+    int failed; /* no memory for a step */
+    size_t nsteps, room;
+    psrti_coll_step_t *steps; /* by round */
+} psrti_coll_plan_t;
+
+/* The plan of `rank` of `ranks`; `root` counts for reduce, broadcast, gather, scatter.
+ * ERR_UNSUPPORTED: the algorithm does not do this collective, or not for this number of ranks;
+ * ERR_NO_MEMORY. */
+psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+                                  uint32_t ranks, uint32_t rank, uint32_t root,
+                                  psrti_coll_plan_t **plan_p);
+void psrti_coll_plan_free(psrti_coll_plan_t *plan);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everybody talks to everybody: one message of latency, p - 1 messages a rank. For a few ranks or a few bytes.
+ * Pairwise exchanges the same messages one partner at a time, for long ones. */
+#include "runtime/coll/plan_int.h"
+
+static void send_to_all(plan_t *p, ref_t src)
+{
+    for (uint32_t k = 1; k < p->ranks; k++)
+        psrti_coll_send(p, ahead(p, p->rank, k), src, 1);
+}
+
+/* Adds all contributions in the order of the ranks. It is done in TMP, since OUT may be IN. */
+static void collect(plan_t *p)
+{
+    const ref_t sum = tmp_block(0);
+    uint32_t last = p->ranks - 1;
+
+    p->tmp = 1;
+    if (p->rank) psrti_coll_recv(p, 0, sum, 1);
+    for (uint32_t r = 1; r <= last; r++) {
+        psrti_coll_round(p);
+        if (r == p->rank)
+            psrti_coll_add(p, in_block(0), sum, 1);
+        else
+            psrti_coll_fold(p, r, 0, r == 1 && !p->rank ? in_block(0) : sum,
+                            r == last ? out_block(0) : sum, 1);
+    }
+    if (p->rank != last) return;
+    psrti_coll_round(p);
+    psrti_coll_copy(p, sum, out_block(0), 1);
+}
+
+void psrti_coll_direct_allreduce(plan_t *p)
+{
+    send_to_all(p, in_block(0));
+    collect(p);
+}
+
+void psrti_coll_direct_reduce(plan_t *p)
+{
+    if (p->rank == p->root)
+        collect(p);
+    else
+        psrti_coll_send(p, p->root, in_block(0), 1);
+}
+
+void psrti_coll_direct_broadcast(plan_t *p)
+{
+    if (p->rank != p->root) {
+        psrti_coll_recv(p, p->root, out_block(0), 1);
+        return;
+    }
+    send_to_all(p, in_block(0));
+    psrti_coll_copy(p, in_block(0), out_block(0), 1);
+}
+
+void psrti_coll_direct_allgather(plan_t *p)
+{
+    send_to_all(p, in_block(0));
+    psrti_coll_copy(p, in_block(0), out_block(p->rank), 1);
+    for (uint32_t k = 1; k < p->ranks; k++)
+        psrti_coll_recv(p, behind(p, p->rank, k), out_block(behind(p, p->rank, k)), 1);
+}
+
+void psrti_coll_direct_gather(plan_t *p)
+{
+    if (p->rank != p->root) {
+        psrti_coll_send(p, p->root, in_block(0), 1);
+        return;
+    }
+    psrti_coll_copy(p, in_block(0), out_block(p->rank), 1);
+    for (uint32_t k = 1; k < p->ranks; k++)
+        psrti_coll_recv(p, ahead(p, p->rank, k), out_block(ahead(p, p->rank, k)), 1);
+}
+
+void psrti_coll_direct_scatter(plan_t *p)
+{
+    if (p->rank != p->root) {
+        psrti_coll_recv(p, p->root, out_block(0), 1);
+        return;
+    }
+    for (uint32_t k = 1; k < p->ranks; k++)
+        psrti_coll_send(p, ahead(p, p->rank, k), in_block(ahead(p, p->rank, k)), 1);
+    psrti_coll_copy(p, in_block(p->rank), out_block(0), 1);
+}
+
+/* ---- one partner a round, or all in one round ---------------------------------------------------- */
+
+static void exchange_all(plan_t *p, int in_turn)
+{
+    psrti_coll_copy(p, in_block(p->rank), out_block(p->rank), 1);
+    for (uint32_t k = 1; k < p->ranks; k++) {
+        uint32_t to = ahead(p, p->rank, k), from = behind(p, p->rank, k);
+        if (in_turn) psrti_coll_round(p);
+        psrti_coll_send(p, to, in_block(to), 1);
+        psrti_coll_recv(p, from, out_block(from), 1);
+    }
+}
+
+void psrti_coll_direct_alltoall(plan_t *p) { exchange_all(p, 0); }
+void psrti_coll_pairwise_alltoall(plan_t *p) { exchange_all(p, 1); }
+
+void psrti_coll_pairwise_reduce_scatter(plan_t *p)
+{
+    for (uint32_t k = 1; k < p->ranks; k++) {
+        uint32_t to = ahead(p, p->rank, k), from = behind(p, p->rank, k);
+        if (k > 1) psrti_coll_round(p);
+        psrti_coll_send(p, to, in_block(to), 1);
+        psrti_coll_fold(p, from, 0, k > 1 ? out_block(0) : in_block(p->rank), out_block(0), 1);
+    }
+}
