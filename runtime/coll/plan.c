@@ -60,12 +60,12 @@ void psrti_coll_recv(plan_t *p, uint32_t peer, ref_t dst, uint32_t nblocks)
 void psrti_coll_fold(plan_t *p, uint32_t peer, int peer_first, ref_t src, ref_t dst,
                      uint32_t nblocks)
 {
-    add_step(p, (psrti_coll_step_t){ .kind = peer_first ? PSRTI_COLL_FOLD_FIRST
-                                                        : PSRTI_COLL_FOLD_LAST,
-                                     .peer = peer,
-                                     .src = src,
-                                     .dst = dst,
-                                     .nblocks = nblocks });
+    add_step(p,
+             (psrti_coll_step_t){ .kind = peer_first ? PSRTI_COLL_FOLD_FIRST : PSRTI_COLL_FOLD_LAST,
+                                  .peer = peer,
+                                  .src = src,
+                                  .dst = dst,
+                                  .nblocks = nblocks });
 }
 
 void psrti_coll_add(plan_t *p, ref_t src, ref_t dst, uint32_t nblocks)

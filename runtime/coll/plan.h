@@ -62,20 +62,24 @@ typedef enum psrti_collective {
 #define X(name, text) PSRTI_COLL_##name,
     PSRTI_COLLECTIVES(X)
 #undef X
-    PSRTI_COLL_COUNT
+        PSRTI_COLL_COUNT
 } psrti_collective_t;
 
 typedef enum psrti_coll_algorithm {
 #define X(name, text) PSRTI_ALG_##name,
     PSRTI_COLL_ALGORITHMS(X)
 #undef X
-    PSRTI_ALG_COUNT
+        PSRTI_ALG_COUNT
 } psrti_coll_algorithm_t;
 
 const char *psrti_collective_name(psrti_collective_t collective);
 const char *psrti_coll_algorithm_name(psrti_coll_algorithm_t algorithm);
 
-typedef enum psrti_coll_buffer { PSRTI_COLL_IN, PSRTI_COLL_OUT, PSRTI_COLL_TMP } psrti_coll_buffer_t;
+typedef enum psrti_coll_buffer {
+    PSRTI_COLL_IN,
+    PSRTI_COLL_OUT,
+    PSRTI_COLL_TMP
+} psrti_coll_buffer_t;
 
 typedef enum psrti_coll_kind {
     PSRTI_COLL_SEND,       /* src to peer                                */

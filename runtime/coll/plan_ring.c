@@ -92,7 +92,8 @@ static void scatter_down(plan_t *p, uint32_t v)
     }
     for (bit >>= 1; bit; bit >>= 1)
         if (v + bit < p->ranks)
-            psrti_coll_send(p, to_rank(p, v + bit), (ref_t){ v ? PSRTI_COLL_OUT : PSRTI_COLL_IN, v + bit },
+            psrti_coll_send(p, to_rank(p, v + bit),
+                            (ref_t){ v ? PSRTI_COLL_OUT : PSRTI_COLL_IN, v + bit },
                             span(p, v + bit));
 }
 

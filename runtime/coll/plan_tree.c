@@ -226,8 +226,7 @@ static void trees_down(plan_t *p, psrti_coll_buffer_t from)
     node_t at[2] = { place_in(p, v, 0), place_in(p, v, 1) };
 
     for (uint32_t t = 0; t < 2; t++)
-        if (v && at[t].nchildren)
-            psrti_coll_recv(p, to_rank(p, at[t].parent), out_block(t), 1);
+        if (v && at[t].nchildren) psrti_coll_recv(p, to_rank(p, at[t].parent), out_block(t), 1);
     psrti_coll_round(p);
     for (uint32_t t = 0; t < 2; t++)
         for (uint32_t c = 0; c < at[t].nchildren; c++)

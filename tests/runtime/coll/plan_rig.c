@@ -112,7 +112,8 @@ static void place(rig_t *rig, uint32_t rank)
 int rig_open(rig_t *rig, psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
              uint32_t ranks, uint32_t root, int in_place)
 {
-    *rig = (rig_t){ .collective = collective, .algorithm = algorithm, .ranks = ranks, .root = root };
+    *rig =
+        (rig_t){ .collective = collective, .algorithm = algorithm, .ranks = ranks, .root = root };
     rig->in_place = in_place;
     rig->random = ranks * 1000 + root;
     for (uint32_t r = 0; r < ranks; r++) {
@@ -131,8 +132,8 @@ void rig_close(rig_t *rig)
     nsums = GIVEN(RIG_RANKS, 0);
     for (uint32_t r = 0; r < rig->ranks; r++) {
         value_t *in = rig->in[r], *out = rig->out[r];
-        int scatters = rig->collective == PSRTI_COLL_REDUCE_SCATTER ||
-                       rig->collective == PSRTI_COLL_SCATTER;
+        int scatters =
+            rig->collective == PSRTI_COLL_REDUCE_SCATTER || rig->collective == PSRTI_COLL_SCATTER;
         int shared = rig->in_place && in && out;
         if (!shared || scatters) free(in);
         if (!shared || !scatters) free(out);
@@ -226,7 +227,7 @@ typedef struct message {
 typedef struct run {
     rig_t *rig;
     message_t *first[RIG_RANKS][RIG_RANKS], **last[RIG_RANKS][RIG_RANKS]; /* from, to */
-    size_t at[RIG_RANKS];   /* first step of the round that it is in */
+    size_t at[RIG_RANKS]; /* first step of the round that it is in */
     uint8_t *done[RIG_RANKS];
     message_t **mine[RIG_RANKS]; /* of each SEND of the round */
 } run_t;
@@ -236,8 +237,8 @@ static void enter_round(run_t *run, uint32_t rank)
 {
     const psrti_coll_plan_t *p = run->rig->plan[rank];
 
-    for (size_t i = run->at[rank]; i < p->nsteps && p->steps[i].round == p->steps[run->at[rank]].round;
-         i++) {
+    for (size_t i = run->at[rank];
+         i < p->nsteps && p->steps[i].round == p->steps[run->at[rank]].round; i++) {
         const psrti_coll_step_t *s = &p->steps[i];
         if (s->kind != PSRTI_COLL_SEND) continue;
         message_t *m = calloc(1, sizeof *m + s->nblocks * sizeof(value_t));
@@ -282,7 +283,8 @@ static int take_one(run_t *run, uint32_t rank, const psrti_coll_step_t *s)
             *dst = add(rig, cells(rig, rank, s->src)[b], got);
     }
     rig->heard[rank] |= m->heard;
-    if (!(run->first[s->peer][rank] = m->next)) run->last[s->peer][rank] = &run->first[s->peer][rank];
+    if (!(run->first[s->peer][rank] = m->next))
+        run->last[s->peer][rank] = &run->first[s->peer][rank];
     free(m);
     return 1;
 }
@@ -316,8 +318,9 @@ static int advance(run_t *run, uint32_t rank)
     size_t begin = run->at[rank], end = begin, left = 0, moved = 0;
 
     if (begin == p->nsteps) return 0;
-    while (end < p->nsteps && p->steps[end].round == p->steps[begin].round)
+    do
         end++;
+    while (end < p->nsteps && p->steps[end].round == p->steps[begin].round);
     size_t from = begin + psrti_mix64(run->rig->random++) % (end - begin);
     for (size_t k = 0; k < end - begin; k++) {
         size_t i = begin + (from - begin + k) % (end - begin);

@@ -21,7 +21,7 @@ typedef struct rig {
     uint64_t random;
     psrti_coll_plan_t *plan[RIG_RANKS];
     value_t *in[RIG_RANKS], *out[RIG_RANKS], *tmp[RIG_RANKS];
-    uint64_t heard[RIG_RANKS]; /* ranks that have begun, for barriers */
+    uint64_t heard[RIG_RANKS];                       /* ranks that have begun, for barriers */
     uint64_t messages[RIG_RANKS], blocks[RIG_RANKS]; /* that it sent      */
 } rig_t;
 
