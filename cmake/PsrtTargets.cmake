@@ -21,8 +21,12 @@ if(PSRT_SANITIZE STREQUAL "address")
   set(san -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 elseif(PSRT_SANITIZE STREQUAL "thread")
   set(san -fsanitize=thread -fno-omit-frame-pointer)
+elseif(PSRT_SANITIZE STREQUAL "fuzzer")
+  set(san -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
 elseif(PSRT_SANITIZE)
-  message(FATAL_ERROR "PSRT_SANITIZE is \"${PSRT_SANITIZE}\", not empty, address or thread")
+  message(FATAL_ERROR
+    "PSRT_SANITIZE is \"${PSRT_SANITIZE}\", not empty, address, thread or fuzzer")
 endif()
 if(san)
   set(PSRT_TEST_TIMEOUT 900)
