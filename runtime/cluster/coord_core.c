@@ -519,6 +519,7 @@ void psrti_coord_free(psrti_coord_t *c)
     psrti_map_clear(&c->peers);
     psrti_view_unref(c->view);
     free(c->owner_of_vshard);
+    free(c->server_of_owner);
     free(c->servers);
     free(c->workers);
     free(c);

@@ -4,6 +4,7 @@
  *   coord_join.c    who gets which place
  *   coord_view.c    views and late joins
  *   coord_tables.c  the registry
+ *   coord_parts.c   which servers have a part of a table
  *   coord_group.c   groups of tables, and first steps of late workers
  *   coord_barrier.c barriers
  *   coord_set.c     hyper-parameters set for a step
@@ -85,8 +86,9 @@ typedef struct table {
     int complete, used;
     psrt_status_t status;
     char *text;
-    uint32_t owed; /* servers that have not answered; their bits: */
-    uint64_t *bits;
+    uint64_t *parts; /* bits of the servers that have a part of it   */
+    uint64_t *bits;  /* of those that have not answered; NULL: all have */
+    uint32_t owed;   /* how many those are                           */
     struct entry *waiters;
     uint64_t join_view, open_step; /* as reported for the join to that view */
     struct coord_group *group;     /* NULL: alone, or refused by its group */
@@ -116,6 +118,7 @@ struct psrti_coord {
 
     uint32_t nowners;
     uint16_t *owner_of_vshard;
+    uint32_t *server_of_owner;
     psrti_view_t *view; /* last one sent; NULL before the first */
 
     place_t *joiner; /* late join in progress */
@@ -203,6 +206,17 @@ void psrti_coord_server_gone(psrti_coord_t *c, place_t *server);
 void psrti_coord_worker_gone(psrti_coord_t *c, place_t *worker);
 void psrti_coord_tell_failed(psrti_coord_t *c); /* at the end of an event */
 void psrti_coord_fail_table(psrti_coord_t *c, table_t *t, psrt_status_t status, const char *text);
+
+/* coord_parts.c */
+void psrti_coord_find_parts(const psrti_coord_t *c, table_t *table);
+/* Tables by server: index[first[s]] up to index[first[s + 1]] are places in `ids` of those of which server
+ * s has a part. Ids of no table are left out. */
+typedef struct psrti_dealt {
+    uint32_t *first, *index;
+} psrti_dealt_t;
+psrt_status_t psrti_coord_deal(const psrti_coord_t *c, const uint32_t *ids, uint32_t n,
+                               psrti_dealt_t *dealt);
+void psrti_coord_dealt_free(psrti_dealt_t *dealt);
 
 /* coord_group.c */
 /* Puts a new table into the group it names, or fails it. `known`: it was in it before this coordinator

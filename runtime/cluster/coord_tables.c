@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry: the first specification of a name wins; a table is complete when every live server
- * answered for it. A table that failed stays in the registry, so that its name keeps failing. */
+/* The registry: the first specification of a name wins; a table is complete when every live server that
+ * has a part of it answered for it; the others never hear of it. A table that failed stays in the registry, so that its name keeps failing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,35 +41,19 @@ static table_t *find(const psrti_coord_t *c, const char *name)
     return t;
 }
 
-static int owns(const psrti_coord_t *c, const place_t *server, uint16_t vshard)
+static int has_bit(const uint64_t *bits, uint32_t server)
 {
-    uint16_t owner = c->owner_of_vshard[vshard];
-
-    return owner >= server->first_owner && owner < server->first_owner + server->nthreads;
-}
-
-/* Does a slice of the table live on this server, or is its group decided there? */
-static int has_part(const psrti_coord_t *c, const table_t *t, const place_t *server)
-{
-    uint64_t slices = psrti_slice_count(t->spec.elements);
-    uint64_t hash = psrti_hash_bytes(t->spec.name, strlen(t->spec.name));
-
-    for (uint64_t i = 0; i < slices && i < c->p.vshards; i++)
-        if (owns(c, server, psrti_slice_vshard(hash, i, c->p.vshards))) return 1;
-    return owns(c, server, psrti_table_spec_group_vshard(&t->spec, c->p.vshards));
+    return (int)(bits[server / 64] >> server % 64 & 1);
 }
 
 static int lost_part(const psrti_coord_t *c, const table_t *t)
 {
     for (uint32_t i = 0; i < c->p.servers; i++)
-        if (t->id < c->servers[i].lost_before && has_part(c, t, &c->servers[i])) return 1;
+        if (t->id < c->servers[i].lost_before && has_bit(t->parts, i)) return 1;
     return 0;
 }
 
-static int owes(const table_t *t, uint32_t server)
-{
-    return t->bits && (t->bits[server / 64] >> server % 64 & 1);
-}
+static int owes(const table_t *t, uint32_t server) { return t->bits && has_bit(t->bits, server); }
 
 static void owe(table_t *t, uint32_t server)
 {
@@ -85,28 +69,31 @@ static void paid(table_t *t, uint32_t server)
     t->owed--;
 }
 
-/* New, owed by every live server. NULL: no memory. */
+/* New, owed by every live server that has a part of it. NULL: no memory. */
 static table_t *table_new(psrti_coord_t *c, uint32_t id, const psrti_table_spec_t *spec)
 {
     uint64_t hash = name_hash(spec->name);
     table_t *t = calloc(1, sizeof *t);
 
     if (t) t->bits = calloc(c->p.servers / 64 + 1, sizeof *t->bits);
-    if (!t || !t->bits || psrti_map_put(&c->by_id, id, t) != PSRT_OK) goto err_free;
+    if (t) t->parts = calloc(c->p.servers / 64 + 1, sizeof *t->parts);
+    if (!t || !t->bits || !t->parts || psrti_map_put(&c->by_id, id, t) != PSRT_OK) goto err_free;
     t->next_name = psrti_map_get(&c->by_name, hash);
     if (psrti_map_put(&c->by_name, hash, t) != PSRT_OK) goto err_remove;
     t->id = id;
     t->spec = *spec;
     psrti_list_push(&c->inflight, &t->node);
     psrti_list_init(&t->failed_node);
+    psrti_coord_find_parts(c, t);
     for (uint32_t i = 0; i < c->p.servers; i++)
-        if (c->servers[i].state == PLACE_ALIVE) owe(t, i);
+        if (c->servers[i].state == PLACE_ALIVE && has_bit(t->parts, i)) owe(t, i);
     return t;
 
 err_remove:
     psrti_map_remove(&c->by_id, id);
 err_free:
     if (t) free(t->bits);
+    if (t) free(t->parts);
     free(t);
     psrti_coord_no_memory(c);
     return NULL;
@@ -283,28 +270,53 @@ psrt_status_t psrti_coord_on_held(psrti_coord_t *c, place_t *server, const Psrt_
 
 /* ---- declares -------------------------------------------------------------------------------- */
 
-/* Holds of the tables that this request created, one message a server. */
-static void hold_new(psrti_coord_t *c, const request_t *r, uint32_t first_id)
+/* To one server: those of the request's tables that were dealt to it. */
+static void send_hold(psrti_coord_t *c, const place_t *server, const request_t *r,
+                      const uint32_t *index, size_t n)
 {
     psrti_wire_tables_t tables;
     Psrt__Hold body = PSRT__HOLD__INIT;
 
-    if (first_id == c->next_table) return;
-    if (psrti_wire_tables_init(&tables, r->count) != PSRT_OK) {
+    if (n == 0 || server->state != PLACE_ALIVE) return;
+    if (psrti_wire_tables_init(&tables, n) != PSRT_OK) {
         psrti_coord_no_memory(c);
         return;
     }
-    for (size_t i = 0; i < r->count; i++) {
-        const table_t *t = r->entries[i].table;
-        if (t->id >= first_id && t->owed)
-            psrti_wire_tables_add(&tables, t->id, PSRT_OK, NULL, &t->spec, 0);
+    for (size_t i = 0; i < n; i++) {
+        const table_t *t = r->entries[index[i]].table;
+        psrti_wire_tables_add(&tables, t->id, PSRT_OK, NULL, &t->spec, 0);
     }
     body.n_tables = tables.count;
     body.tables = tables.list;
     PSRTI_CONTROL(msg, HOLD, hold, &body);
-    for (uint32_t i = 0; i < c->p.servers && tables.count; i++)
-        if (c->servers[i].state == PLACE_ALIVE) psrti_coord_send(c, c->servers[i].peer, &msg);
+    psrti_coord_send(c, server->peer, &msg);
     psrti_wire_tables_free(&tables);
+}
+
+/* Holds of the tables that this request created, one message a server. */
+static void hold_new(psrti_coord_t *c, const request_t *r, uint32_t first_id)
+{
+    uint32_t *ids = calloc(r->count, sizeof *ids); /* 0: not one of them */
+    psrti_dealt_t dealt;
+
+    if (first_id == c->next_table) {
+        free(ids);
+        return;
+    }
+    for (size_t i = 0; ids && i < r->count; i++) {
+        const table_t *t = r->entries[i].table;
+        if (t->id >= first_id && t->owed) ids[i] = t->id;
+    }
+    if (!ids || psrti_coord_deal(c, ids, (uint32_t)r->count, &dealt) != PSRT_OK) {
+        free(ids);
+        psrti_coord_no_memory(c);
+        return;
+    }
+    for (uint32_t i = 0; i < c->p.servers; i++)
+        send_hold(c, &c->servers[i], r, dealt.index + dealt.first[i],
+                  dealt.first[i + 1] - dealt.first[i]);
+    psrti_coord_dealt_free(&dealt);
+    free(ids);
 }
 
 static void compare(psrti_coord_t *c, entry_t *e, const psrti_table_spec_t *spec, uint32_t worker)
@@ -417,7 +429,7 @@ psrt_status_t psrti_coord_table_standing(const psrti_coord_t *c, uint32_t table,
         return t->status;
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
-        if (c->servers[i].state == PLACE_ALIVE || !has_part(c, t, &c->servers[i])) continue;
+        if (c->servers[i].state == PLACE_ALIVE || !has_bit(t->parts, i)) continue;
         snprintf(text, size, "table \"%s\": server:%u died, its part is lost", t->spec.name, i);
         return PSRT_ERR_SHARD_LOST;
     }
@@ -493,12 +505,11 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server)
 
     server->lost_before = c->next_table;
     for (table_t *t; (t = psrti_map_next(&c->by_id, &pos, NULL)) != NULL;) {
-        if (t->status != PSRT_OK) continue;
+        if (t->status != PSRT_OK || !has_bit(t->parts, rank)) continue;
         if (!t->complete && !t->used) {
             owe(t, rank); /* nobody was told that it exists: it can still be whole */
             continue;
         }
-        if (!has_part(c, t, server)) continue;
         snprintf(text, sizeof text, "table \"%s\": server:%u was restarted, its part is lost",
                  t->spec.name, rank);
         psrti_coord_fail_table(c, t, PSRT_ERR_SHARD_LOST, text);
@@ -531,6 +542,7 @@ void psrti_coord_tables_free(psrti_coord_t *c)
             if (--e->request->waiting == 0) request_free(e->request);
         }
         free(t->bits);
+        free(t->parts);
         free(t->text);
         free(t);
     }

@@ -19,8 +19,13 @@ psrt_status_t psrti_coord_form(psrti_coord_t *c)
     }
     if (c->nowners > PSRTI_MAX_RANKS) return PSRT_ERR_LIMIT;
     free(c->owner_of_vshard);
+    free(c->server_of_owner);
     c->owner_of_vshard = calloc(c->p.vshards, sizeof *c->owner_of_vshard);
-    if (!c->owner_of_vshard) return PSRT_ERR_NO_MEMORY;
+    c->server_of_owner = calloc(c->nowners + 1, sizeof *c->server_of_owner);
+    if (!c->owner_of_vshard || !c->server_of_owner) return PSRT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < c->p.servers; i++)
+        for (uint32_t t = 0; t < c->servers[i].nthreads; t++)
+            c->server_of_owner[c->servers[i].first_owner + t] = i;
     if (c->nowners) psrti_place_vshards(c->p.vshards, c->nowners, c->owner_of_vshard);
     return PSRT_OK;
 }
@@ -81,37 +86,60 @@ static void send_body(psrti_coord_t *c, const place_t *to, Psrt__View *body)
     psrti_coord_send(c, to->peer, &msg);
 }
 
+/* With the steps of the tables that were dealt to that server. */
 static void send_commit(psrti_coord_t *c, const place_t *to, Psrt__View *view,
-                        const place_t *worker)
+                        const place_t *worker, const psrti_dealt_t *dealt)
 {
     Psrt__Commit body = PSRT__COMMIT__INIT;
+    const uint32_t *first = &dealt->first[PSRTI_TASK_RANK(to->task)];
+    size_t n = first[1] - first[0];
+    uint64_t *steps = malloc((n + 1) * (sizeof *steps + sizeof *body.table));
 
+    if (!steps) {
+        psrti_coord_no_memory(c);
+        return;
+    }
+    uint32_t *tables = (uint32_t *)(steps + n);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t at = dealt->index[first[0] + i];
+        tables[i] = worker->from_table[at];
+        steps[i] = worker->from_step[at];
+    }
     body.view = view;
     body.worker = PSRTI_TASK_RANK(worker->task);
-    body.n_table = body.n_from_step = worker->nfrom;
-    body.table = worker->from_table;
-    body.from_step = worker->from_step;
+    body.n_table = body.n_from_step = n;
+    body.table = tables;
+    body.from_step = steps;
     PSRTI_CONTROL(msg, COMMIT, commit, &body);
     psrti_coord_send(c, to->peer, &msg);
+    free(steps);
+}
+
+static psrt_status_t deal_steps(const psrti_coord_t *c, const place_t *worker, psrti_dealt_t *dealt)
+{
+    return psrti_coord_deal(c, worker->from_table, worker->nfrom, dealt);
 }
 
 /* Servers first, so that they count a joiner before it can push. */
 static void broadcast(psrti_coord_t *c, const place_t *joiner)
 {
     Psrt__View *body = psrti_view_to_wire(c->view);
+    psrti_dealt_t dealt = { NULL, NULL };
 
-    if (!body) {
+    if (!body || (joiner && deal_steps(c, joiner, &dealt) != PSRT_OK)) {
+        free(body);
         psrti_coord_no_memory(c);
         return;
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
         if (joiner)
-            send_commit(c, &c->servers[i], body, joiner);
+            send_commit(c, &c->servers[i], body, joiner, &dealt);
         else
             send_body(c, &c->servers[i], body);
     }
     for (uint32_t i = 0; i < c->p.workers; i++)
         if (c->workers[i].state == PLACE_ALIVE) send_body(c, &c->workers[i], body);
+    psrti_coord_dealt_free(&dealt);
     free(body);
 }
 
@@ -140,8 +168,14 @@ void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
     }
     for (uint32_t i = 0; i < c->p.workers && PSRTI_TASK_ROLE(to->task) == PSRTI_SERVER; i++) {
         const place_t *w = &c->workers[i];
+        psrti_dealt_t dealt;
         if (w->state != PLACE_ALIVE || w->commit_view <= last_seen) continue;
-        send_commit(c, to, body, w);
+        if (deal_steps(c, w, &dealt) != PSRT_OK) {
+            psrti_coord_no_memory(c);
+            break;
+        }
+        send_commit(c, to, body, w, &dealt);
+        psrti_coord_dealt_free(&dealt);
         committed = 1;
     }
     if (!committed) send_body(c, to, body);

@@ -49,9 +49,10 @@ static void group_free(psrti_group_t *g)
     psrti_list_remove(&g->node);
     psrti_list_remove(&g->dirty);
     psrti_list_remove(&g->waiting);
+    for (uint32_t o = 0; g->holders && o < g->nowners; o++)
+        free(g->holders[o].table);
+    free(g->holders);
     free(g->table);
-    free(g->holds);
-    free(g->unsent);
     free(g);
 }
 
@@ -68,13 +69,44 @@ static psrti_group_t *group_new(psrti_shard_t *s, const psrti_stable_t *t)
     psrti_list_init(&g->dirty);
     psrti_list_init(&g->waiting);
     psrti_list_push(&s->groups, &g->node);
-    if (g->owner == s->owner) {
-        g->holds = calloc(view->nowners, sizeof *g->holds);
-        g->unsent = calloc(view->nowners, sizeof *g->unsent);
-    }
-    if (g->owner != s->owner || (g->holds && g->unsent)) return g;
+    g->nowners = view->nowners;
+    if (g->owner == s->owner) g->holders = calloc(g->nowners, sizeof *g->holders);
+    if (g->owner != s->owner || g->holders) return g;
     group_free(g);
     return NULL;
+}
+
+static void remove_from(psrti_holder_t *h, const psrti_stable_t *t)
+{
+    if (h->count && h->table[h->count - 1] == t) h->count--;
+}
+
+static psrt_status_t add_to(psrti_holder_t *h, psrti_stable_t *t)
+{
+    if (h->count && h->table[h->count - 1] == t) return PSRT_OK;
+    if (h->count == h->capacity) {
+        size_t capacity = h->capacity ? 2 * h->capacity : 4;
+        psrti_stable_t **more = realloc(h->table, capacity * sizeof(void *));
+        if (!more) return PSRT_ERR_NO_MEMORY;
+        h->table = more;
+        h->capacity = capacity;
+    }
+    h->table[h->count++] = t;
+    return PSRT_OK;
+}
+
+/* The owners that have slices of the table are told of it. */
+static psrt_status_t add_holders(const psrti_shard_t *s, psrti_group_t *g, psrti_stable_t *t)
+{
+    const psrti_view_t *view = s->view;
+    for (uint64_t i = 0; i < t->nslices && i < view->nvshards; i++) {
+        uint16_t v = psrti_slice_vshard(t->hash, i, view->nvshards);
+        if (add_to(&g->holders[view->vshards[v].owner], t) == PSRT_OK) continue;
+        for (uint32_t o = 0; o < g->nowners; o++)
+            remove_from(&g->holders[o], t);
+        return PSRT_ERR_NO_MEMORY;
+    }
+    return PSRT_OK;
 }
 
 static psrt_status_t add_table(psrti_shard_t *s, psrti_group_t *g, psrti_stable_t *t)
@@ -82,18 +114,16 @@ static psrt_status_t add_table(psrti_shard_t *s, psrti_group_t *g, psrti_stable_
     psrti_stable_t **more = realloc(g->table, (g->count + 1) * sizeof(void *));
     if (!more) return PSRT_ERR_NO_MEMORY;
     g->table = more;
-    if (g->holds && !(t->collected = calloc(t->nslices, sizeof *t->collected)))
+    if (g->holders && !(t->collected = calloc(t->nslices, sizeof *t->collected)))
         return PSRT_ERR_NO_MEMORY;
+    if (g->holders && add_holders(s, g, t) != PSRT_OK) return PSRT_ERR_NO_MEMORY;
     size_t at = position(g, t->spec.name);
     memmove(&more[at + 1], &more[at], (g->count++ - at) * sizeof(void *));
     more[at] = t;
     t->group = g;
     uint64_t local = 0;
-    for (uint64_t i = 0; i < t->nslices; i++) {
-        uint16_t v = psrti_slice_vshard(t->hash, i, s->view->nvshards);
-        if (g->holds) g->holds[s->view->vshards[v].owner] = 1;
+    for (uint64_t i = 0; i < t->nslices; i++)
         local += t->slice[i] != NULL;
-    }
     t->is_local = local > 0;
     g->local += local;
     g->local_tables += local > 0;
@@ -226,8 +256,8 @@ static void decide(psrti_shard_t *s, psrti_group_t *g)
     }
     g->judged = g->local != 0;
     for (uint32_t o = 0; o < s->view->nowners; o++) {
-        if (!g->holds[o] || o == s->owner) continue;
-        g->unsent[o] = g->count;
+        if (!g->holders[o].count || o == s->owner) continue;
+        g->holders[o].unsent = g->holders[o].count;
         psrti_group_send_verdict(s, g, o);
     }
 }
@@ -311,7 +341,7 @@ static int advance(psrti_shard_t *s, psrti_group_t *g)
         report(s, g, 1);
         return 1;
     }
-    if (g->holds && g->missing == 0) {
+    if (g->holders && g->missing == 0) {
         decide(s, g);
         return 1;
     }

@@ -33,6 +33,14 @@ typedef struct psrti_verdict {
     int prepare; /* the second round follows: the norms of updates */
 } psrti_verdict_t;
 
+/* An owner with slices of the group, as the group's owner knows it. It holds no other tables of the
+ * group, and is told of no others. */
+typedef struct psrti_holder {
+    psrti_stable_t **table;
+    size_t count, capacity;
+    size_t unsent; /* tables of the last verdict that it was not told yet */
+} psrti_holder_t;
+
 /* Walks the slices of a group that are held here, by table and slice. */
 typedef struct psrti_group_pos {
     size_t table;
@@ -65,8 +73,8 @@ typedef struct psrti_group {
     /* As the group's owner. */
     uint64_t open_step, missing; /* what it collects; partials that have not come */
     int open_round;
-    uint8_t *holds; /* by owner: has slices; NULL: not the group's owner        */
-    size_t *unsent; /* by owner: tables of the last verdict not told to it yet */
+    psrti_holder_t *holders; /* by owner; NULL: not the group's owner */
+    uint32_t nowners;
 } psrti_group_t;
 
 /* Puts a table that needs two phases into its group; of others nothing is done. ERR_INVALID: the group

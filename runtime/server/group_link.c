@@ -33,15 +33,15 @@ static frame_t *frame_new(size_t bytes)
     return f;
 }
 
-/* 0: it found no room, WRITABLE follows. */
+/* `table` is one that both have. 0: it found no room, WRITABLE follows. */
 static int send_frame(psrti_shard_t *s, const psrti_peer_t *peer, const psrti_group_t *g, int type,
-                      uint64_t step, int round, frame_t *f, size_t bytes)
+                      uint32_t table, uint64_t step, int round, frame_t *f, size_t bytes)
 {
     psrt_hdr_t hdr = { .type = (uint8_t)type,
                        .term = g->term,
                        .seq = (uint64_t)round,
                        .step = step,
-                       .table = g->table[0]->id,
+                       .table = table,
                        .vshard = g->vshard,
                        .length = bytes };
     psrt_status_t rc = s->env.send(s->env.arg, peer->link, &hdr, f->payload, bytes, &f->tx);
@@ -87,25 +87,27 @@ void psrti_group_send_report(psrti_shard_t *s, psrti_group_t *g)
             return;
         }
         s->counts.reports++;
-        if (!send_frame(s, l->out, g, PSRTI_T_PARTIALS, g->step, g->round, f, n * ENTRY_BYTES))
+        if (!send_frame(s, l->out, g, PSRTI_T_PARTIALS, g->table[0]->id, g->step, g->round, f,
+                        n * ENTRY_BYTES))
             return;
     }
 }
 
-static size_t put_verdict(const psrti_group_t *g, size_t first, uint8_t *p)
+static size_t put_verdict(const psrti_group_t *g, const psrti_holder_t *h, uint8_t *p)
 {
     const psrti_verdict_t *v = &g->verdict;
     psrti_put_double(p, v->scale);
     psrti_put32(p + 8, (v->skip ? SKIP : 0) | (v->prepare ? PREPARE : 0));
     psrti_put32(p + 12, 0);
     p += HEAD_BYTES;
-    size_t n = PSRTI_MIN(g->count - first, PSRTI_GROUP_CHUNK);
+    size_t first = h->count - h->unsent, n = PSRTI_MIN(h->unsent, PSRTI_GROUP_CHUNK);
     for (size_t i = first; i < first + n; i++, p += ENTRY_BYTES) {
-        psrti_put32(p, g->table[i]->id);
+        const psrti_stable_t *t = h->table[i];
+        psrti_put32(p, t->id);
         psrti_put32(p + 4, 0);
-        psrti_put_double(p + 8, g->table[i]->norms.grad);
-        psrti_put_double(p + 16, g->table[i]->norms.value);
-        psrti_put_double(p + 24, g->table[i]->norms.update);
+        psrti_put_double(p + 8, t->norms.grad);
+        psrti_put_double(p + 16, t->norms.value);
+        psrti_put_double(p + 24, t->norms.update);
     }
     return n;
 }
@@ -113,15 +115,16 @@ static size_t put_verdict(const psrti_group_t *g, size_t first, uint8_t *p)
 void psrti_group_send_verdict(psrti_shard_t *s, psrti_group_t *g, uint32_t owner)
 {
     const psrti_peer_t *peer = s->owners[owner].in;
-    while (peer && g->unsent[owner]) {
-        size_t most = PSRTI_MIN(g->unsent[owner], PSRTI_GROUP_CHUNK);
+    psrti_holder_t *h = &g->holders[owner];
+    while (peer && h->unsent) {
+        size_t most = PSRTI_MIN(h->unsent, PSRTI_GROUP_CHUNK);
         frame_t *f = frame_new(HEAD_BYTES + most * ENTRY_BYTES);
         if (!f) return; /* it is asked for again */
-        size_t n = put_verdict(g, g->count - g->unsent[owner], f->payload);
-        if (!send_frame(s, peer, g, PSRTI_T_VERDICT, g->verdict.step, g->verdict.round, f,
-                        HEAD_BYTES + n * ENTRY_BYTES))
+        size_t n = put_verdict(g, h, f->payload);
+        if (!send_frame(s, peer, g, PSRTI_T_VERDICT, h->table[0]->id, g->verdict.step,
+                        g->verdict.round, f, HEAD_BYTES + n * ENTRY_BYTES))
             return;
-        g->unsent[owner] -= n;
+        h->unsent -= n;
     }
 }
 
@@ -139,9 +142,9 @@ static psrt_rx_t on_partials(psrti_shard_t *s, const psrti_peer_t *peer, psrti_g
                              const psrt_hdr_t *hdr, const uint8_t *p, uint64_t len)
 {
     const psrti_verdict_t *v = &g->verdict;
-    if (!g->holds || len % ENTRY_BYTES) return PSRT_RX_BAD;
+    if (!g->holders || len % ENTRY_BYTES) return PSRT_RX_BAD;
     if (hdr->step == v->step && hdr->seq == (uint64_t)v->round) {
-        g->unsent[peer->owner] = g->count;
+        g->holders[peer->owner].unsent = g->holders[peer->owner].count;
         s->counts.verdicts_repeated++;
         psrti_group_send_verdict(s, g, peer->owner);
         return PSRT_RX_DONE;
@@ -163,7 +166,7 @@ static psrt_rx_t on_partials(psrti_shard_t *s, const psrti_peer_t *peer, psrti_g
 static psrt_rx_t on_verdict(psrti_shard_t *s, psrti_group_t *g, const psrt_hdr_t *hdr,
                             const uint8_t *p, uint64_t len)
 {
-    if (len < HEAD_BYTES || len % ENTRY_BYTES != HEAD_BYTES || g->holds) return PSRT_RX_BAD;
+    if (len < HEAD_BYTES || len % ENTRY_BYTES != HEAD_BYTES || g->holders) return PSRT_RX_BAD;
     if (!g->round || g->judged || hdr->step != g->step || hdr->seq != (uint64_t)g->round)
         return PSRT_RX_DONE; /* it was told before */
     uint32_t flags = psrti_get32(p + 8);
@@ -222,7 +225,7 @@ static void send_all(psrti_shard_t *s, const psrti_peer_t *peer, int anew)
     if (!peer->dialled) {
         for (psrti_list_t *n = s->groups.next; n != &s->groups; n = n->next) {
             psrti_group_t *g = PSRTI_LIST_ENTRY(n, psrti_group_t, node);
-            if (g->holds) psrti_group_send_verdict(s, g, peer->owner);
+            if (g->holders) psrti_group_send_verdict(s, g, peer->owner);
         }
         return;
     }
@@ -247,6 +250,7 @@ psrti_peer_t *psrti_shard_owner_up(psrti_shard_t *s, void *link, uint32_t owner,
     psrti_list_init(&peer->node);
     psrti_list_init(&peer->owed);
     psrti_list_init(&peer->waits);
+    psrti_list_init(&peer->owing);
     *(dialled ? &s->owners[owner].out : &s->owners[owner].in) = peer;
     send_all(s, peer, 1);
     return peer;

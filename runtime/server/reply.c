@@ -164,6 +164,7 @@ static void reply(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr, p
     owed->hdr = *hdr;
     owed->slice = slice;
     psrti_list_push(&peer->owed, &owed->node);
+    if (s->gathering && psrti_list_empty(&peer->owing)) psrti_list_push(&s->owing, &peer->owing);
 }
 
 void psrti_owed_send(psrti_shard_t *s, psrti_peer_t *peer)
@@ -280,18 +281,29 @@ static int is_due(const psrti_shard_t *s, const psrti_slice_t *slice, uint64_t w
 
 void psrti_wait_free(psrti_wait_t *wait)
 {
+    wait->slice->parked[wait->peer->rank]--;
     psrti_list_remove(&wait->node);
     psrti_list_remove(&wait->peer_node);
     free(wait);
 }
 
+/* Nearly always the worker waits for nothing else here, and the others are not looked at. */
 static int is_parked(const psrti_slice_t *slice, const psrti_peer_t *peer, uint64_t tag)
 {
+    if (!slice->parked || !slice->parked[peer->rank]) return 0;
     for (const psrti_list_t *n = slice->waiters.next; n != &slice->waiters; n = n->next) {
         const psrti_wait_t *w = PSRTI_LIST_ENTRY(n, const psrti_wait_t, node);
         if (w->peer == peer && w->tag == tag) return 1;
     }
     return 0;
+}
+
+static psrti_wait_t *wait_new(const psrti_shard_t *s, psrti_slice_t *slice)
+{
+    if (!slice->parked) slice->parked = calloc(s->nworkers, sizeof *slice->parked);
+    psrti_wait_t *w = slice->parked ? calloc(1, sizeof *w) : NULL;
+    if (w) w->slice = slice;
+    return w;
 }
 
 void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
@@ -308,8 +320,9 @@ void psrti_pull_or_park(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *sli
     /* Captured, but not applied yet: the worker's step may go on. */
     if (req->type == PSRTI_T_PUSH) psrti_reply_ack(s, peer, req, PSRT_OK, 0, slice->version);
     if (is_parked(slice, peer, req->seq)) return;
-    psrti_wait_t *w = calloc(1, sizeof *w);
+    psrti_wait_t *w = wait_new(s, slice);
     if (!w) return; /* the worker asks again */
+    slice->parked[peer->rank]++;
     w->peer = peer;
     w->tag = req->seq, w->want = want;
     w->offset = req->offset, w->length = req->length;

@@ -26,6 +26,7 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
     }
     s->batches.limit = env->batch_bytes;
     psrti_list_init(&s->peers);
+    psrti_list_init(&s->owing);
     psrti_list_init(&s->free_owed);
     psrti_list_init(&s->groups);
     psrti_list_init(&s->dirty_groups);
@@ -45,6 +46,7 @@ static void slice_free(psrti_shard_t *s, psrti_slice_t *slice)
     free(slice->average);
     free(slice->master);
     free(slice->bits);
+    free(slice->parked);
     free(slice);
 }
 
@@ -174,13 +176,26 @@ static psrt_status_t table_fill(psrti_shard_t *s, psrti_stable_t *t)
     return rc;
 }
 
+/* Is a slice of the table here, or its group decided here? */
+static int has_part(const psrti_shard_t *s, const psrti_table_spec_t *spec)
+{
+    const psrti_view_t *view = s->view;
+    uint64_t hash = psrti_hash_bytes(spec->name, strlen(spec->name));
+    uint64_t slices = PSRTI_MIN(psrti_slice_count(spec->elements), (uint64_t)view->nvshards);
+    if (view->vshards[psrti_table_spec_group_vshard(spec, view->nvshards)].owner == s->owner)
+        return 1;
+    for (uint64_t i = 0; i < slices; i++)
+        if (view->vshards[psrti_slice_vshard(hash, i, view->nvshards)].owner == s->owner) return 1;
+    return 0;
+}
+
 psrt_status_t psrti_shard_hold(psrti_shard_t *s, uint32_t id, const psrti_table_spec_t *spec)
 {
     if (!s->view)
         return psrti_fail(PSRT_ERR_NOT_READY, "table %s comes before any view", spec->name);
     if (psrti_map_get(&s->tables, id)) return PSRT_OK; /* told again */
     psrt_status_t rc = psrti_table_spec_check(spec);
-    if (rc) return rc;
+    if (rc || !has_part(s, spec)) return rc;
     psrti_stable_t *t = calloc(1, sizeof *t);
     rc = PSRT_ERR_NO_MEMORY;
     if (t) {
@@ -223,6 +238,8 @@ static void join_worker(psrti_shard_t *s, uint32_t joiner, size_t count, const u
         t->from_step[joiner] =
             PSRTI_MAX(t->from_step[joiner], from_step[i]); /* told again: as is */
         t->clock[joiner] = PSRTI_MAX(t->clock[joiner], from_step[i]);
+        t->last_from = PSRTI_MAX(t->last_from, from_step[i]);
+        t->nslowest = 0;
         if (t->spec.deterministic)
             psrti_info("table %s: worker:%u joins at step %llu, sums differ from then on",
                        t->spec.name, joiner, (unsigned long long)from_step[i]);
@@ -239,6 +256,7 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     s->view = psrti_view_ref(view);
     psrti_view_unref(old);
     s->nworkers = view->nworkers;
+    s->live = psrti_view_live_workers(view);
     if (!s->owners) s->owners = calloc(view->nowners, sizeof *s->owners);
     psrti_groups_view(s);
     if (joins) join_worker(s, joiner, count, table, from_step);
@@ -246,8 +264,10 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     psrti_stable_t *t;
     /* The same view again tells of another joiner and ends no hold. */
     if (view->number > known) s->preparing = 0;
-    while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL)))
+    while (view->number > known && (t = psrti_map_next(&s->tables, &pos, NULL))) {
         t->hold_from = UINT64_MAX;
+        t->nslowest = 0;
+    }
     psrti_gather_begin(s);
     each_slice(s, review);
     psrti_groups_run(s);
@@ -299,6 +319,7 @@ psrti_peer_t *psrti_shard_link_up(psrti_shard_t *s, void *link, uint32_t task, u
     peer->incarnation = incarnation;
     psrti_list_init(&peer->owed);
     psrti_list_init(&peer->waits);
+    psrti_list_init(&peer->owing);
     psrti_list_push(&s->peers, &peer->node);
     return peer;
 }
@@ -310,6 +331,7 @@ void psrti_shard_link_lost(psrti_shard_t *s, psrti_peer_t *peer)
     psrti_wait_free(PSRTI_LIST_ENTRY(n, psrti_wait_t, peer_node));
     while (!psrti_list_empty(&peer->owed))
         psrti_owed_free(s, PSRTI_LIST_ENTRY(peer->owed.next, psrti_owed_t, node));
+    psrti_list_remove(&peer->owing);
     psrti_list_remove(&peer->node);
     free(peer);
 }

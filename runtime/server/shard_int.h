@@ -65,6 +65,7 @@ typedef struct psrti_slice {
     psrti_step_t step[2]; /* step s at s % 2, for version <= s <= version + 1                     */
     uint64_t *bits;       /* sync: 4 bitmaps of workers: contributed[0], [1], ended[0], [1]       */
     psrti_list_t waiters; /* psrti_wait_t */
+    uint16_t *parked;     /* by worker: its waiters; NULL: there were none yet */
 } psrti_slice_t;
 
 /* A hyper-parameter's value for the updates of steps from from_step on. */
@@ -89,6 +90,9 @@ typedef struct psrti_stable {
     uint64_t *from_step;        /* by worker: first step that it counts for */
     uint64_t *skipped;          /* by worker: it came late and ends no more steps below */
     uint64_t *clock;            /* by worker: steps ended (ssp)             */
+    uint64_t last_from;         /* the highest of from_step and skipped     */
+    uint64_t slowest;           /* the lowest clock of a living worker...   */
+    uint32_t nslowest;          /* ...and how many have it; 0: not known    */
     uint64_t hold_from;         /* prepare: close no step from here on      */
     uint64_t set_hold;          /* the same for a set that is not decided   */
     psrti_change_t *changes;    /* set for steps that are not closed on all slices; see set.c */
@@ -105,6 +109,7 @@ typedef struct psrti_wait {
     psrti_list_t node; /* in the slice's waiters */
     psrti_list_t peer_node;
     psrti_peer_t *peer;
+    psrti_slice_t *slice;
     uint64_t tag, want, offset, length;
     uint16_t flags;
     uint8_t type, priority; /* of the request */
@@ -125,6 +130,7 @@ struct psrti_peer {
     uint64_t incarnation;
     int full; /* its link said AGAIN and is not writable yet */
     psrti_list_t owed, waits;
+    psrti_list_t owing;    /* in shard->owing */
     int is_owner, dialled; /* another owner, in no list; else a worker */
     uint32_t owner;
 };
@@ -148,8 +154,8 @@ struct psrti_shard {
     const psrti_kernels_t *k;
     psrti_shard_env_t env;
     psrti_view_t *view;
-    uint32_t nworkers;
-    int preparing; /* between Prepare and the next view                      */
+    uint32_t nworkers, live; /* live: of the workers */
+    int preparing;           /* between Prepare and the next view                      */
     struct {
         uint64_t number;       /* 0: none */
         psrti_stable_t *table; /* that is held */
@@ -161,10 +167,11 @@ struct psrti_shard {
     psrti_stx_t *free_tx;
     psrti_list_t free_owed;
     psrti_batches_t batches;
-    int gathering;     /* replies are kept until psrti_gather_end */
-    void *scratch;     /* PSRTI_APPLY_BLOCK */
-    uint64_t now;      /* of the last psrti_shard_progress               */
-    uint64_t next_due; /* no group of waiting_groups has to act earlier */
+    int gathering;      /* replies are kept until psrti_gather_end */
+    psrti_list_t owing; /* peers with replies that were gathered   */
+    void *scratch;      /* PSRTI_APPLY_BLOCK */
+    uint64_t now;       /* of the last psrti_shard_progress               */
+    uint64_t next_due;  /* no group of waiting_groups has to act earlier */
     psrti_list_t groups, dirty_groups, waiting_groups;
     psrti_owner_link_t *owners; /* by owner */
     psrti_shard_counts_t counts;
@@ -244,7 +251,7 @@ psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first
 void psrti_step_closed(psrti_shard_t *s, psrti_slice_t *slice, const psrti_peer_t *except);
 /* Room for the slice in acc_dtype, not zeroed; free() it. NULL: no memory. */
 void *psrti_acc_new(const psrti_slice_t *slice);
-uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *table);
+uint64_t psrti_min_clock(const psrti_shard_t *s, psrti_stable_t *table);
 
 /* Does `step` count this worker: alive, and not a joiner that starts later? */
 static inline int psrti_step_counts(const psrti_shard_t *s, const psrti_stable_t *t, uint32_t rank,

@@ -199,6 +199,16 @@ static psrt_status_t stage(psrti_shard_t *s, psrti_slice_t *slice, psrti_step_t 
     return add_range(s, slice, &st->staged[rank], slice->table->wire_grad, g, first, len);
 }
 
+/* Are more workers missing from step n than it can be closed without, when none counts from a later step
+ * only? Asked with every push, so it looks at no worker. */
+static int lacks_many(const psrti_shard_t *s, const psrti_slice_t *slice, uint64_t n,
+                      const psrti_peer_t *with)
+{
+    const psrti_stable_t *t = slice->table;
+    uint32_t there = slice->step[n % 2].ended + (with != NULL) + t->spec.backup;
+    return n >= t->last_from && there < s->live;
+}
+
 /* Has everyone who counts for step n, but the backup workers, ended it (`with` is about to), or can nobody
  * end it any more? A step that nobody ended is closed only for a worker that starts later. */
 static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
@@ -209,6 +219,7 @@ static int is_complete(const psrti_shard_t *s, psrti_slice_t *slice, uint64_t n,
     int begun = slice->step[n % 2].ended + (with != NULL) != 0, later = 0;
     uint32_t missing = 0, gone = 0; /* of those missing: went on without it */
     if (!slice->ready || n >= t->hold_from || n >= t->set_hold) return 0;
+    if (lacks_many(s, slice, n, with)) return 0;
     for (uint32_t r = 0; r < s->nworkers; r++) {
         if (!s->view->workers[r].alive) continue;
         later |= t->from_step[r] > n || t->skipped[r] > n;
@@ -503,13 +514,28 @@ psrt_rx_t psrti_push(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,
 
 /* ---- clocks ------------------------------------------------------------------------------------ */
 
-/* A worker that is about to join starts at the held step or later. */
-uint64_t psrti_min_clock(const psrti_shard_t *s, const psrti_stable_t *t)
+static void find_slowest(const psrti_shard_t *s, psrti_stable_t *t)
 {
-    uint64_t min = t->hold_from;
-    for (uint32_t r = 0; r < s->nworkers; r++)
-        if (s->view->workers[r].alive && t->clock[r] < min) min = t->clock[r];
-    return min;
+    t->slowest = UINT64_MAX;
+    for (uint32_t r = 0; r < s->nworkers; r++) {
+        if (!s->view->workers[r].alive || t->clock[r] > t->slowest) continue;
+        t->nslowest = t->clock[r] == t->slowest ? t->nslowest + 1 : 1;
+        t->slowest = t->clock[r];
+    }
+}
+
+/* A worker that is about to join starts at the held step or later. Clocks only grow, so all are looked at
+ * when the last of the slowest moves on, not with every one that does. */
+uint64_t psrti_min_clock(const psrti_shard_t *s, psrti_stable_t *t)
+{
+    if (t->nslowest == 0) find_slowest(s, t);
+    return PSRTI_MIN(t->hold_from, t->slowest);
+}
+
+static void set_clock(psrti_stable_t *t, uint32_t rank, uint64_t clock)
+{
+    if (t->nslowest && t->clock[rank] == t->slowest) t->nslowest--;
+    t->clock[rank] = clock;
 }
 
 /* A worker that came late goes on from step n of the table. It ends none of the steps before any more, on
@@ -523,6 +549,7 @@ static psrt_rx_t skip_to(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t
         if (t->slice[i] && n > t->slice[i]->version + MAX_SKIP) return PSRT_RX_BAD;
     if (n > t->skipped[peer->rank]) {
         t->skipped[peer->rank] = n;
+        t->last_from = PSRTI_MAX(t->last_from, n);
         for (uint64_t i = 0; i < t->nslices; i++)
             if (t->slice[i]) psrti_close_steps(s, t->slice[i], NULL);
     }
@@ -559,7 +586,7 @@ psrt_rx_t psrti_clock(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *t,
         status = clock_sync(s, peer, t, req->step);
     } else if (t->clock[peer->rank] < req->step + 1) {
         uint64_t before = psrti_min_clock(s, t);
-        t->clock[peer->rank] = req->step + 1;
+        set_clock(t, peer->rank, req->step + 1);
         if (psrti_min_clock(s, t) > before)
             for (uint64_t i = 0; i < t->nslices; i++)
                 if (t->slice[i]) psrti_wake_slice(s, t->slice[i]);

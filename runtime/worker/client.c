@@ -26,7 +26,6 @@ psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t can
     c->batches.limit = env->batch_bytes;
     psrti_list_init(&c->sent);
     psrti_list_init(&c->delayed);
-    psrti_list_init(&c->blocked);
     psrti_list_init(&c->gated);
     psrti_list_init(&c->completed);
     psrti_list_init(&c->recalled);
@@ -101,45 +100,71 @@ void psrti_client_destroy(psrti_client_t *c)
 
 typedef int (*part_test_fn)(const psrti_part_t *p, const void *arg);
 
-/* First part of a list that passes the test, not looking at those that only wait for their send. */
-static psrti_part_t *find_in(const psrti_list_t *list, part_test_fn test, const void *arg)
+/* Parts that were found; some may have ended since, with others. */
+typedef struct found {
+    part_test_fn test;
+    const void *arg;
+    psrti_part_t **part, *few[64]; /* part: few, or malloc'ed */
+    size_t count, capacity;
+} found_t;
+
+static void look_at(found_t *f, psrti_part_t *p)
 {
-    for (const psrti_list_t *n = list->next; n != list; n = n->next) {
-        const psrti_part_t *p = PSRTI_LIST_ENTRY(n, const psrti_part_t, node);
-        if (p->state != PSRTI_PART_ENDED && test(p, arg)) return (psrti_part_t *)p;
+    if (p->state == PSRTI_PART_ENDED || !f->test(p, f->arg)) return;
+    if (f->count == f->capacity) {
+        psrti_part_t **more = malloc(2 * f->capacity * sizeof(void *));
+        if (!more) return; /* it is found again when those before have ended */
+        memcpy(more, f->part, f->count * sizeof(void *));
+        if (f->part != f->few) free(f->part);
+        f->part = more;
+        f->capacity *= 2;
     }
-    return NULL;
+    f->part[f->count++] = p;
 }
 
-static psrti_part_t *find_part(psrti_client_t *c, part_test_fn test, const void *arg)
+static void look_in(found_t *f, psrti_list_t *list)
 {
-    psrti_part_t *p = find_in(&c->sent, test, arg);
-    if (!p) p = find_in(&c->delayed, test, arg);
-    if (!p) p = find_in(&c->recalled, test, arg);
-    for (uint32_t i = 0; !p && i < c->view->nowners; i++)
-        for (size_t j = 0; !p && j < c->owners[i].count; j++)
-            if (test(c->owners[i].heap[j].part, arg)) p = c->owners[i].heap[j].part;
+    for (psrti_list_t *n = list->next; n != list; n = n->next)
+        look_at(f, PSRTI_LIST_ENTRY(n, psrti_part_t, node));
+}
+
+/* All that pass the test, but for those that only wait for their send. */
+static void find_parts(psrti_client_t *c, found_t *f)
+{
+    f->count = 0;
+    look_in(f, &c->sent);
+    look_in(f, &c->delayed);
+    look_in(f, &c->recalled);
+    for (uint32_t i = 0; i < c->view->nowners; i++)
+        for (size_t j = 0; j < c->owners[i].count; j++)
+            look_at(f, c->owners[i].heap[j].part);
     size_t pos = 0;
     psrti_ctable_t *t;
-    while (!p && (t = psrti_map_next(&c->tables, &pos, NULL)))
-        for (uint64_t i = 0; !p && i < t->nslices; i++)
-            p = find_in(&t->slice[i].queue, test, arg);
-    return p;
+    while ((t = psrti_map_next(&c->tables, &pos, NULL)))
+        for (uint64_t i = 0; i < t->nslices; i++)
+            look_in(f, &t->slice[i].queue);
 }
 
-/* Ends every part that passes the test, with its op; status OK: as its table failed. */
+/* Ends every part that passes the test, with its op; status OK: as its table failed. What ends one may end
+ * others and make new ones, so they are looked for until there are none; their memory stays ours. */
 static void fail_parts(psrti_client_t *c, part_test_fn test, const void *arg, psrt_status_t why,
                        const char *why_text)
 {
-    psrti_part_t *p;
-    while ((p = find_part(c, test, arg))) {
-        psrt_status_t status = why ? why : p->table->status;
-        const char *text = why ? why_text : p->table->text;
-        if (p->op && !p->abandoned)
-            psrti_op_fail(c, p->op, status, text);
-        else
-            psrti_part_end(c, p, status);
+    found_t f = { .test = test, .arg = arg, .capacity = PSRTI_COUNT(f.few) };
+    f.part = f.few;
+    for (find_parts(c, &f); f.count; find_parts(c, &f)) {
+        for (size_t i = 0; i < f.count; i++) {
+            psrti_part_t *p = f.part[i];
+            if (p->state == PSRTI_PART_ENDED || !test(p, arg)) continue;
+            psrt_status_t status = why ? why : p->table->status;
+            const char *text = why ? why_text : p->table->text;
+            if (p->op && !p->abandoned)
+                psrti_op_fail(c, p->op, status, text);
+            else
+                psrti_part_end(c, p, status);
+        }
     }
+    if (f.part != f.few) free(f.part);
 }
 
 static int is_of_table(const psrti_part_t *p, const void *arg) { return p->table == arg; }
@@ -281,7 +306,19 @@ static psrt_status_t first_view(psrti_client_t *c, const psrti_view_t *view)
 {
     c->owners = calloc(view->nowners, sizeof *c->owners);
     c->vshards = calloc(view->nvshards, sizeof *c->vshards);
+    for (uint32_t v = 0; c->vshards && v < view->nvshards; v++)
+        psrti_list_init(&c->vshards[v].blocked);
     return c->owners && c->vshards ? PSRT_OK : PSRT_ERR_NO_MEMORY;
+}
+
+/* Workers that come and go change nothing for the tables. */
+static int servers_changed(const psrti_view_t *old, const psrti_view_t *view)
+{
+    for (uint32_t i = 0; i < view->nowners; i++)
+        if (!old->owners[i].alive != !view->owners[i].alive) return 1;
+    for (uint32_t v = 0; v < view->nvshards; v++)
+        if (old->vshards[v].term != view->vshards[v].term) return 1;
+    return 0;
 }
 
 /* What was sent under an older term or to an owner that is gone must be sent anew. */
@@ -304,8 +341,10 @@ void psrti_client_view(psrti_client_t *c, psrti_view_t *view)
     for (uint32_t v = 0; c->view && v < view->nvshards; v++)
         if (view->vshards[v].term > c->view->vshards[v].term)
             c->vshards[v].changed_view = view->number;
+    int changed = c->view && servers_changed(c->view, view);
     psrti_view_unref(c->view);
     c->view = psrti_view_ref(view);
+    if (!changed) return;
     size_t pos = 0;
     psrti_ctable_t *t;
     while ((t = psrti_map_next(&c->tables, &pos, NULL)))

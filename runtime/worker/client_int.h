@@ -22,9 +22,10 @@ typedef enum psrti_part_state {
 } psrti_part_state_t;
 
 typedef struct psrti_part {
-    psrti_list_t op_node;   /* in op->parts; self: none                                  */
-    psrti_list_t node;      /* slice queue, or the client's delayed, sent or recalled list */
-    psrti_list_t wait_node; /* the client's blocked or gated list                        */
+    psrti_list_t op_node; /* in op->parts; self: none                                  */
+    psrti_list_t node;    /* slice queue, or the client's delayed, sent or recalled list */
+    psrti_list_t
+        wait_node; /* its vshard's blocked list, or the client's gated one                        */
     psrt_tx_t tx;
     psrti_client_t *client;
     psrti_cop_t *op; /* NULL: CLOCK, or given up by its op */
@@ -91,6 +92,7 @@ typedef struct psrti_cvshard {
     uint64_t next_seq, floor; /* floor: lowest number not ended */
     uint64_t changed_view;    /* view in which the term last grew */
     psrti_part_t **ring;      /* by seq % 256; NULL until used     */
+    psrti_list_t blocked;     /* parts that wait for a number      */
 } psrti_cvshard_t;
 
 /* A part that may be sent; the smallest key goes first. */
@@ -115,7 +117,7 @@ struct psrti_client {
     psrti_cowner_t *owners;
     psrti_cvshard_t *vshards;
     psrti_map_t tables, pulls;
-    psrti_list_t sent, delayed, blocked, gated, completed;
+    psrti_list_t sent, delayed, gated, completed;
     psrti_list_t
         recalled;       /* parts of ops that were asked to end: CANCELED, or ENDED and in flight */
     psrti_list_t timed; /* ops with a deadline */

@@ -58,14 +58,16 @@ static void number_free(psrti_client_t *c, psrti_part_t *p)
     }
     psrti_cvshard_t *v = &c->vshards[p->vshard];
     v->ring[p->seq % PSRTI_NUMBERS] = NULL;
-    if (p->seq != v->floor) return;
     while (v->floor < v->next_seq && !v->ring[v->floor % PSRTI_NUMBERS])
         v->floor++;
-    PSRTI_LIST_FOREACH_SAFE(n, tmp, &c->blocked)
-    {
-        psrti_part_t *b = PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node);
-        if (b->vshard == p->vshard) psrti_part_ready(c, b);
-    }
+}
+
+/* As many as there are numbers for. Called also when one that was to take a number is gone. */
+static void unblock(psrti_client_t *c, psrti_cvshard_t *v)
+{
+    uint64_t left = PSRTI_NUMBERS - (v->next_seq - v->floor);
+    for (psrti_list_t *n; left && (n = psrti_list_pop(&v->blocked)); left--)
+        psrti_part_ready(c, PSRTI_LIST_ENTRY(n, psrti_part_t, wait_node));
 }
 
 /* ERR_AGAIN: the vshard has no number left. */
@@ -224,7 +226,7 @@ static psrt_status_t send_part(psrti_client_t *c, psrti_part_t *p)
 void psrti_part_block(psrti_client_t *c, psrti_part_t *p)
 {
     p->state = PSRTI_PART_BLOCKED;
-    psrti_list_push(&c->blocked, &p->wait_node);
+    psrti_list_push(&c->vshards[p->vshard].blocked, &p->wait_node);
 }
 
 void psrti_owner_send(psrti_client_t *c, uint32_t owner)
@@ -280,6 +282,7 @@ static void withdraw(psrti_client_t *c, psrti_part_t *p)
     p->state = PSRTI_PART_ENDED;
     number_free(c, p);
     p->seq = 0;
+    unblock(c, &c->vshards[p->vshard]);
     if (was_queued && p->type != PSRTI_T_CLOCK) psrti_slice_kick(c, p->table, p->slice);
 }
 

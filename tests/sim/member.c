@@ -40,17 +40,26 @@ static void member_joined(void *arg, uint64_t incarnation)
     if (incarnation < MAX_LIVES) m->sim->control->life_of[incarnation] = m->sim->node[m->node].life;
 }
 
-/* The model learns a joiner's first steps from the first server that is told. */
-static void note_join(sim_t *sim, const psrti_view_t *view, uint32_t rank, size_t count,
+static int has_part(const sim_table_t *t, int server)
+{
+    for (uint64_t i = 0; i < t->nslices; i++)
+        if (t->slice[i].server == server) return 1;
+    return 0;
+}
+
+/* The model learns a joiner's first step on a table from the first server with a part of it that is told;
+ * the others are not. */
+static void note_join(sim_t *sim, int server, const psrti_view_t *view, uint32_t rank, size_t count,
                       const uint32_t *table, const uint64_t *from)
 {
     uint64_t incarnation = view->workers[rank].incarnation;
     uint32_t life = incarnation < MAX_LIVES ? sim->control->life_of[incarnation] : 0;
-    int fresh = 0;
+    int fresh = 1;
+    for (int i = 0; i < sim->ntables; i++)
+        fresh &= sim->table[i].from_life[rank] < life;
     for (int i = 0; i < sim->ntables; i++) {
         sim_table_t *t = &sim->table[i];
-        if (t->from_life[rank] >= life) continue;
-        fresh = 1;
+        if (t->from_life[rank] >= life || !has_part(t, server)) continue;
         t->from_life[rank] = life;
         t->from[rank] = 0;
         for (size_t k = 0; k < count; k++)
@@ -106,7 +115,7 @@ static void member_view(void *arg, psrti_view_t *view, uint32_t worker, size_t c
         sim->running = 1;
     }
     if (is_server(m)) {
-        if (from_step) note_join(sim, view, worker, count, table, from_step);
+        if (from_step) note_join(sim, m->node, view, worker, count, table, from_step);
         sim_server_view(server_of(m), view, from_step ? (int)worker : SIM_NOBODY, count, table,
                         from_step);
         sim_server_after(server_of(m));

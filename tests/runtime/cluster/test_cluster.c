@@ -432,7 +432,7 @@ Test(cluster, a_worker_joins_late, .timeout = 120)
     cluster_t *c = cluster_new("inproc", "30s");
     coord_open(c);
     start_all(c);
-    psrti_table_spec_t spec = spec_of("t", 3);
+    psrti_table_spec_t spec = spec_of("t", 3 * PSRTI_SLICE_ELEMS); /* with a part on every server */
     psrti_member_declare(c->workers[0].member, 1, 1, &spec);
     wait_answers(&c->workers[0], 1);
     cr_assert_eq(c->workers[0].id[0], 1); /* the table that on_prepare reports */
