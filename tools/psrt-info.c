@@ -2,14 +2,17 @@
 /* Prints what the installed library is, what it found on this machine, and how it is configured. */
 #include <psrt/psrt.h>
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static const char help[] =
     "usage: psrt-info [-c | -a | --env-markdown]\n"
+    "       psrt-info topo [--svg FILE]\n"
     "\n"
     "Prints version, build, machine and modules of libpsrt: transports and kernel variants with\n"
     "their scores (the highest that is available is preferred), plug-ins (PSRT_PLUGINS),\n"
@@ -22,8 +25,12 @@ static const char help[] =
     "  -h, --help    print this\n"
     "  --version     print the version\n"
     "\n"
-    "Exit status: 0, 1 when the environment has an illegal value (the text names it), 2 wrong\n"
-    "usage.\n";
+    "  topo          print the machine instead: packages, memory, shared caches, cores and which of\n"
+    "                them this process may use, network, RDMA and GPU devices\n"
+    "  --svg FILE    with topo: write it to FILE as a drawing\n"
+    "\n"
+    "Exit status: 0, 1 when the environment has an illegal value or FILE cannot be written (the\n"
+    "text names it), 2 wrong usage.\n";
 
 #if defined(__SANITIZE_ADDRESS__)
 #define BUILD_SANITIZER ", AddressSanitizer"
@@ -147,6 +154,36 @@ static int print_all(void)
     return result == EXIT_OK ? print_config(1) : result;
 }
 
+static int write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    int failed = !file || fputs(text, file) < 0;
+    if (file && fclose(file)) failed = 1;
+    if (!failed) return EXIT_OK;
+    fprintf(stderr, "psrt-info: cannot write %s: %s\n", path, strerror(errno));
+    return EXIT_FAILED;
+}
+
+/* psrt-info topo [--svg FILE] */
+static int topo(int argc, char **argv)
+{
+    const char *file = NULL;
+    char *text;
+    if (argc == 3 && !strncmp(argv[2], "--svg=", 6))
+        file = argv[2] + 6;
+    else if (argc == 4 && !strcmp(argv[2], "--svg"))
+        file = argv[3];
+    else if (argc > 2) {
+        fprintf(stderr, "psrt-info: after topo comes only --svg FILE; see psrt-info --help\n");
+        return EXIT_USAGE;
+    }
+    if (psrt_topology_draw(file ? PSRT_DRAW_SVG : PSRT_DRAW_TEXT, &text) != PSRT_OK)
+        return fail("topology");
+    int result = file ? write_file(file, text) : fputs(text, stdout) < 0;
+    free(text);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     enum { VERSION = 256, MARKDOWN };
@@ -157,6 +194,7 @@ int main(int argc, char **argv)
                                            { "version", no_argument, NULL, VERSION },
                                            { NULL, 0, NULL, 0 } };
     int mode = 0;
+    if (argc > 1 && !strcmp(argv[1], "topo")) return topo(argc, argv);
     for (int flag; (flag = getopt_long(argc, argv, "cah", flags, NULL)) != -1;) {
         switch (flag) {
         case 'c':

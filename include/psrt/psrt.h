@@ -521,6 +521,18 @@ psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info_p);
  */
 void psrt_topology_describe(char *buf, size_t size);
 
+typedef enum psrt_drawing { PSRT_DRAW_TEXT, PSRT_DRAW_SVG } psrt_drawing_t;
+
+/**
+ * The machine as hwloc sees it: packages, memory, shared caches, cores and which of them this process may use,
+ * network, RDMA and GPU devices with the memory they are near.
+ * @param as lines of text, or an SVG file
+ * @param text_p the drawing, to be given to free()
+ * @return OK; ERR_INVALID; ERR_NO_MEMORY also: hwloc cannot read the machine
+ * @threads any  @blocks some milliseconds, it reads /sys  @since 0.1
+ */
+psrt_status_t psrt_topology_draw(psrt_drawing_t as, char **text_p);
+
 /**
  * Copies memory, or adds f32 `dst += src`, with the variant the runtime uses. For benchmarks.
  * @param elements f32 elements

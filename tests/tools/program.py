@@ -13,8 +13,9 @@ def clean_env(**variables):
     return {**env, **variables}
 
 
-def run(*args, **variables):
-    """Exit code, stdout, stderr."""
+def run(*args, before=None, **variables):
+    """Exit code, stdout, stderr; `before` is called in the new process."""
     done = subprocess.run([PROGRAM, *args], env=clean_env(**variables), stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=DEADLINE, check=False)
+                          capture_output=True, text=True, timeout=DEADLINE, check=False,
+                          preexec_fn=before)
     return done.returncode, done.stdout, done.stderr

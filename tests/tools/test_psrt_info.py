@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+import os
 import pathlib
 import re
+import tempfile
 import unittest
+import xml.etree.ElementTree
 
 from program import ROOT, run
 
@@ -53,6 +56,60 @@ class Info(unittest.TestCase):
         self.assertEqual([row.split("`")[1] for row in rows], config_names())
         for row in rows:
             self.assertEqual(row.count("|"), 5, row)
+
+    def test_topology_of_a_large_machine(self):
+        """A machine that hwloc makes up: 2 packages, in each 2 nodes with a cache over 4 cores."""
+        out = self.ok("topo", HWLOC_SYNTHETIC="pack:2 [numa(memory=8GiB)] l3:2(size=16MiB) core:4 pu:2",
+                      HWLOC_THISSYSTEM="0")
+        self.assertEqual(out, """\
+machine: 16 GiB, 16 cores
+  package 0
+    NUMA node 0, 8 GiB
+    L3 cache, 16 MiB
+      cores 0-3: cpu 0-7
+    L3 cache, 16 MiB
+      cores 4-7: cpu 8-15
+  package 1
+    NUMA node 1, 8 GiB
+    L3 cache, 16 MiB
+      cores 8-11: cpu 16-23
+    L3 cache, 16 MiB
+      cores 12-15: cpu 24-31
+""")
+
+    def test_topology_says_what_is_not_allowed(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        if len(allowed) < 2:
+            self.skipTest("this process may use one cpu only")
+        first = allowed[0]
+        code, out, err = run("topo", before=lambda: os.sched_setaffinity(0, {first}))
+        self.assertEqual((code, err), (0, ""))
+        may = [line for line in out.splitlines() if "cpu " in line and "not allowed" not in line]
+        self.assertEqual(len(may), 1, out)
+        self.assertIn("may keep 1 busy", out)
+        self.assertIn("(not allowed to this process)", out)
+
+    def test_topology_as_svg(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "a.svg")
+            self.assertEqual(self.ok("topo", "--svg", str(file), HWLOC_THISSYSTEM="0",
+                                     HWLOC_SYNTHETIC="pack:2 core:3 pu:1"), "")
+            root = xml.etree.ElementTree.parse(file).getroot()
+            name = "{http://www.w3.org/2000/svg}"
+            texts = [text.text for text in root.iter(name + "text")]
+            self.assertEqual([t for t in texts if t.startswith("core ")],
+                             [f"core {n}" for n in range(6)])
+            for rect in root.iter(name + "rect"):
+                self.assertLessEqual(float(rect.get("x")) + float(rect.get("width")),
+                                     float(root.get("width")))
+                self.assertLessEqual(float(rect.get("y")) + float(rect.get("height")),
+                                     float(root.get("height")))
+        code, out, err = run("topo", "--svg", "/nonexistent/a.svg")
+        self.assertEqual((code, out), (1, ""))
+        self.assertEqual(err, "psrt-info: cannot write /nonexistent/a.svg: No such file or directory\n")
+        code, _, err = run("topo", "--xml")
+        self.assertEqual(code, 2)
+        self.assertIn("only --svg FILE", err)
 
     def test_all_explains(self):
         out = self.ok("-a")
