@@ -50,6 +50,8 @@ typedef struct ps_row {
     uint32_t workers, servers;
     double p50_us, p99_us;      /* of an operation            */
     double ops_per_s, limit_us; /* transfers of one table, all of an operation count */
+    double all_ops_per_s;       /* of all workers together; 0: not measured  */
+    double raw_us, raw_ping_us; /* of the bare transport; 0: not measured    */
 } ps_row_t;
 
 void ps_row_header(void);

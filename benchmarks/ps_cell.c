@@ -6,6 +6,7 @@
 
 #include "flags.h"
 #include "limits.h"
+#include "limits_pair.h"
 #include "stats.h"
 
 #define ROUNDS 5
@@ -74,6 +75,7 @@ static void cell_free(cell_t *c)
     for (size_t i = 0; i < c->depth; i++)
         release(c, c->value[i]);
     free(c->latency_us);
+    if (c->w->pair) limits_pair_end(c->w->pair);
     limits_free(&c->limits);
 }
 
@@ -85,9 +87,11 @@ static int cell_init(cell_t *c)
     for (size_t i = 0; i < c->depth; i++)
         missing |= !(c->value[i] = allocate(c));
     c->latency_us = malloc(ROUNDS * (size_t)SINGLES_MAX * sizeof *c->latency_us);
-    missing |= !c->latency_us || limits_init(&c->limits, c->tables->elements);
+    missing |= !c->latency_us ||
+               limits_init(&c->limits, c->tables->elements, c->buffers == PS_BUFFERS_USER);
     if (missing) return bench_fail("%llu bytes: out of memory", (unsigned long long)bytes);
     ps_gradient_fill(c->grad, c->tables->elements, c->w->rank);
+    if (c->w->pair) limits_pair_begin(c->w->pair, c->tables->elements);
     return 0;
 }
 
@@ -199,11 +203,17 @@ static int make_plan(cell_t *c)
 
 /* ---- the cell ------------------------------------------------------------------------------- */
 
+static void measure_limits(cell_t *c)
+{
+    limits_measure(&c->limits);
+    if (c->w->pair) limits_pair_measure(c->w->pair, &c->limits, c->op == PS_PUSH_PULL);
+}
+
 /* The barriers keep the other workers asleep while worker 0 measures the limits. */
 static int run_round(cell_t *c, size_t round)
 {
     if (ps_barrier(c->w)) return -1;
-    if (c->w->rank == 0) limits_measure(&c->limits);
+    if (c->w->rank == 0) measure_limits(c);
     if (ps_barrier(c->w)) return -1;
     if (run_singles(c, c->singles, c->latency_us + c->latencies)) return -1;
     c->latencies += c->singles;
@@ -240,6 +250,30 @@ static double limit_us(cell_t *c)
     }
 }
 
+/* What all workers did together: everyone adds its rate to a table of one element. */
+static int sum_rates(cell_t *c, double *sum_p)
+{
+    ps_worker_t *w = c->w;
+    float rate = (float)bench_median(c->ops_per_s, ROUNDS), change = rate - w->rate_sent, sum;
+    w->rate_sent = rate;
+    if (psrt_push(w->rate_table, &change, NULL) != PSRT_OK)
+        return bench_fail("rates: %s", psrt_last_error());
+    if (ps_barrier(w)) return -1;
+    if (psrt_pull(w->rate_table, &sum, NULL) != PSRT_OK)
+        return bench_fail("rates: %s", psrt_last_error());
+    *sum_p = (double)sum;
+    return ps_barrier(w); /* nobody adds the next rate */
+}
+
+/* Two processes that share memory: they have a limit of their own where both work at once. */
+static void summarize_raw(cell_t *c, ps_row_t *row)
+{
+    if (!c->w->pair) return;
+    row->raw_us = c->op == PS_PUSH_PULL ? limits_pair_us(c->w->pair) : limit_us(c);
+    row->raw_us /= (double)c->tables->count;
+    row->raw_ping_us = limits_pair_ping_us(c->w->pair);
+}
+
 static void summarize(cell_t *c, ps_row_t *row)
 {
     bench_sort(c->latency_us, c->latencies);
@@ -253,6 +287,7 @@ static void summarize(cell_t *c, ps_row_t *row)
     row->p99_us = bench_percentile(c->latency_us, c->latencies, 99);
     row->ops_per_s = bench_median(c->ops_per_s, ROUNDS) * (double)c->tables->count;
     row->limit_us = limit_us(c) / (double)c->tables->count;
+    summarize_raw(c, row);
 }
 
 int ps_cell_run(ps_worker_t *w, ps_tables_t *tables, ps_op_t op, ps_buffers_t buffers,
@@ -262,8 +297,10 @@ int ps_cell_run(ps_worker_t *w, ps_tables_t *tables, ps_op_t op, ps_buffers_t bu
     int failed = cell_init(&cell) || make_plan(&cell);
     for (size_t round = 0; round < ROUNDS && !failed; round++)
         failed = run_round(&cell, round);
-    failed = failed || verify(&cell);
+    double all = 0;
+    failed = failed || verify(&cell) || sum_rates(&cell, &all);
     if (!failed && w->rank == 0) summarize(&cell, row_p);
+    row_p->all_ops_per_s = all * (double)tables->count;
     /* After a failure operations may still use the memory: it goes with the process. */
     if (!failed) cell_free(&cell);
     return failed ? -1 : 0;

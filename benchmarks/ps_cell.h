@@ -24,8 +24,10 @@ typedef struct ps_worker {
     psrt_context_t *ctx;
     uint32_t rank, workers, servers;
     psrt_request_t *requests; /* room for an operation on all tables */
-    psrt_table_t *plan_table;
-    float plan_sent[2]; /* what worker 0 pushed to it so far */
+    psrt_table_t *plan_table, *rate_table;
+    float plan_sent[2];       /* what worker 0 pushed to plan_table so far */
+    float rate_sent;          /* what this worker pushed to rate_table so far */
+    struct limits_pair *pair; /* worker 0 of transport shm; else NULL */
 } ps_worker_t;
 
 /* The gradient of worker `rank` at element i: 0..3, distinct for neighbours and workers. */

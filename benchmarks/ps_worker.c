@@ -5,6 +5,7 @@
 
 #include "flags.h"
 #include "limits.h"
+#include "limits_pair.h"
 #include "ps_cell.h"
 #include "stats.h"
 
@@ -62,7 +63,7 @@ static int first_push(ps_worker_t *w, ps_tables_t *tables)
 static int declare_row(const ps_tables_t *tables, double us, ps_row_t *row)
 {
     limits_t limits;
-    if (limits_init(&limits, tables->elements)) return bench_fail("out of memory");
+    if (limits_init(&limits, tables->elements, 0)) return bench_fail("out of memory");
     limits_measure(&limits);
     row->op = PS_DECLARE;
     row->tables = tables->count;
@@ -157,9 +158,29 @@ static int join(ps_worker_t *w)
     w->servers = attr.servers;
     w->requests = calloc(w->options->tables, sizeof *w->requests);
     if (!w->requests) return bench_fail("out of memory");
-    psrt_dense_params_t params = table_params(2, "async");
-    if (psrt_dense_create(w->ctx, "plan", &params, &w->plan_table) == PSRT_OK) return 0;
-    return bench_fail("table plan: %s", psrt_last_error());
+    psrt_dense_params_t plan = table_params(2, "async"), rate = table_params(1, "async");
+    if (psrt_dense_create(w->ctx, "plan", &plan, &w->plan_table) == PSRT_OK &&
+        psrt_dense_create(w->ctx, "rate", &rate, &w->rate_table) == PSRT_OK)
+        return 0;
+    return bench_fail("tables plan and rate: %s", psrt_last_error());
+}
+
+static uint64_t largest_operation(const ps_options_t *o)
+{
+    uint64_t bytes = 0;
+    if (o->tables > 1) return o->tables * o->table_bytes;
+    for (size_t i = 0; i < o->size_count; i++)
+        if (o->sizes[i] > bytes) bytes = o->sizes[i];
+    return bytes;
+}
+
+/* The process of the raw limit starts before the runtime does, which has threads. */
+static int start_raw(ps_worker_t *w, ps_transport_t transport)
+{
+    const char *rank = getenv("PSRT_RANK");
+    if (transport != PS_SHM || !rank || strcmp(rank, "0") != 0) return 0;
+    w->pair = limits_pair_start(largest_operation(w->options));
+    return w->pair ? 0 : -1;
 }
 
 int ps_worker_run(const ps_options_t *options)
@@ -168,7 +189,7 @@ int ps_worker_run(const ps_options_t *options)
     ps_transport_t transport = PS_SHM;
     while (!(options->transports & 1u << transport))
         transport++;
-    int failed = join(&w);
+    int failed = start_raw(&w, transport) || join(&w);
     if (!failed && options->tables > 1)
         failed = run_size(&w, options->table_bytes, transport);
     else
@@ -176,6 +197,7 @@ int ps_worker_run(const ps_options_t *options)
             failed = run_size(&w, options->sizes[i], transport);
     if (!failed) failed = ps_barrier(&w);
     psrt_context_destroy(w.ctx);
+    limits_pair_stop(w.pair);
     free(w.requests);
     return failed ? -1 : 0;
 }
