@@ -64,7 +64,7 @@ typedef enum psrti_config_type {
       "staging of a worker for pushes from ordinary memory")                                       \
     X(WINDOW, SIZE, "PSRT_WINDOW", "4MiB", NULL, 4096, 0, "payload in flight per connection")      \
     X(MAX_MESSAGE, SIZE, "PSRT_MAX_MESSAGE", "64MiB", NULL, 4096, 0, "largest payload accepted")   \
-    X(SPIN, DURATION, "PSRT_SPIN", "50us", NULL, 0, 0,                                             \
+    X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                            \
       "how long a waiter polls before it sleeps, when cores are free")                             \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \
       "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")               \

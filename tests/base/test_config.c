@@ -59,7 +59,7 @@ Test(config, defaults)
     cr_assert_eq(psrti_config_int(config, PSRTI_CONF_LISTEN_FD), -1);
     cr_assert_str_eq(psrti_config_text(config, PSRTI_CONF_COORDINATOR), "");
     cr_assert_eq(psrti_config_u64(config, PSRTI_CONF_LEASE), 5000000000ull);
-    cr_assert_eq(psrti_config_u64(config, PSRTI_CONF_SPIN), 50000ull);
+    cr_assert_eq(psrti_config_u64(config, PSRTI_CONF_SPIN), 500000ull);
     cr_assert_eq(psrti_config_u64(config, PSRTI_CONF_MAX_MESSAGE), 67108864ull);
     cr_assert_eq(psrti_config_int(config, PSRTI_CONF_SECURITY), 0);
     cr_assert_eq(psrti_config_int(config, PSRTI_CONF_LOG_LEVEL), PSRT_LOG_WARN);
