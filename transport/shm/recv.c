@@ -7,6 +7,7 @@
 #include "transport/shm/shm.h"
 
 #define MESSAGES_PER_POLL 64
+#define BYTES_PER_POLL (256u << 10)
 
 /* ---- holds ------------------------------------------------------------------------------------ */
 
@@ -173,25 +174,26 @@ static void closed_by_peer(shm_ep_t *ep)
     psrti_shm_ep_lose(ep, PSRT_ERR_PEER_LOST, closed ? "closed the connection" : "died");
 }
 
-static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
+/* Returns the bytes of the payload. */
+static uint64_t recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
 {
     shm_desc_t desc;
     memcpy(&desc, entry->at + SHM_ENTRY_HEAD, sizeof desc);
     psrt_msg_t msg = { .len = desc.len };
-    if (!header(ep, entry->at + 8, desc.len, &msg.hdr)) return;
+    if (!header(ep, entry->at + 8, desc.len, &msg.hdr)) return 0;
     shm_rseg_t *rseg = desc_check(ep, &desc, entry->slot);
-    if (!rseg) return;
+    if (!rseg) return 0;
     psrti_shm_lane_skip(ep, entry);
     if (!psrti_shm_read_begin(ep, entry->slot)) { /* what follows would come after a gap */
         closed_by_peer(ep);
-        return;
+        return 0;
     }
 
     shm_hold_t *hold = hold_get(shm_iface_of(ep));
     void *copy = hold && !is_values(&msg.hdr) ? malloc(desc.len) : NULL;
     if (!hold || (!copy && !is_values(&msg.hdr))) {
         psrti_shm_ep_lose(ep, PSRT_ERR_NO_MEMORY, "out of memory for a message");
-        return;
+        return 0;
     }
     msg.data = rseg->base + desc.off;
     if (copy) {
@@ -207,6 +209,7 @@ static void recv_desc(shm_ep_t *ep, const shm_entry_t *entry)
         ep->busy[entry->slot / 64] |= 1ull << (entry->slot % 64);
     }
     deliver(ep, hold, &msg);
+    return desc.len;
 }
 
 static void recv_free(shm_ep_t *ep, const shm_entry_t *entry)
@@ -225,15 +228,19 @@ static void recv_free(shm_ep_t *ep, const shm_entry_t *entry)
     psrti_shm_rseg_unref(rseg);
 }
 
-static unsigned recv_some(shm_ep_t *ep, unsigned budget)
+/* A large payload is the last one of its turn: handling it takes so long that meanwhile the peer gives
+ * back what it holds of ours, and waits for what we can send then. */
+static unsigned recv_some(shm_ep_t *ep, bool all)
 {
     unsigned events = 0;
-    for (; events < budget && ep->state == SHM_UP; events++) {
+    uint64_t bytes = 0;
+    for (; all || (events < MESSAGES_PER_POLL && bytes < BYTES_PER_POLL); events++) {
+        if (ep->state != SHM_UP) return events;
         shm_entry_t entry = psrti_shm_lane_peek(ep);
         switch (entry.kind) {
         case 0: return events;
         case SHM_INLINE: recv_inline(ep, &entry); break;
-        case SHM_DESC: recv_desc(ep, &entry); break;
+        case SHM_DESC: bytes += recv_desc(ep, &entry); break;
         case SHM_FREE: recv_free(ep, &entry); break;
         default: psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "damaged lane"); break;
         }
@@ -264,7 +271,7 @@ unsigned psrti_shm_ep_poll(shm_ep_t *ep)
     /* Read before the lane: what was sent before the end is delivered before the loss. */
     bool over = ep->gone || atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
     unsigned events = retired_some(ep);
-    events += recv_some(ep, over ? SHM_UNITS : MESSAGES_PER_POLL);
+    events += recv_some(ep, over);
     if (ep->state != SHM_UP) return events;
     if (ep->failed != PSRT_OK) {
         psrti_shm_ep_lose(ep, ep->failed, psrt_status_text(ep->failed));

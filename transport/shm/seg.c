@@ -29,8 +29,8 @@
 #endif
 
 #define PAGE 4096u
-#define POOL_BYTES SHM_HUGE
-#define POOL_LARGEST (POOL_BYTES / 8) /* larger allocations get a segment of their own */
+#define POOL_LEAST SHM_HUGE
+#define POOL_MOST (16 * SHM_HUGE)
 #define ARENA_UNIT (16u << 10)
 #define CHECK_MEMORY (64ull << 20) /* larger ones are first compared with the free memory */
 
@@ -371,13 +371,24 @@ shm_seg_t *psrti_shm_seg_find(shm_iface_t *iface, const void *data, uint64_t len
 
 /* ---- memory for users ------------------------------------------------------------------------- */
 
+/* What is smaller than a huge page lies with others on huge pages. As much again as there is, within
+ * bounds: little for little use, few segments for much. */
+static uint64_t pool_bytes(const shm_iface_t *iface)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < iface->range_count && bytes < POOL_MOST; i++)
+        if (iface->ranges[i]->kind == SHM_SEG_POOL) bytes += iface->ranges[i]->size;
+    return PSRTI_MIN(PSRTI_MAX(bytes, POOL_LEAST), POOL_MOST);
+}
+
 static psrt_status_t pool_create(shm_iface_t *iface, shm_seg_t **seg_p)
 {
-    psrt_status_t status = seg_create(iface, POOL_BYTES, SHM_SEG_POOL, seg_p);
+    uint64_t bytes = pool_bytes(iface);
+    psrt_status_t status = seg_create(iface, bytes, SHM_SEG_POOL, seg_p);
     if (status != PSRT_OK) return status;
     shm_seg_t *seg = *seg_p;
-    seg->run = calloc(POOL_BYTES / PAGE, sizeof *seg->run);
-    status = units_init(&seg->units, POOL_BYTES / PAGE);
+    seg->run = calloc(bytes / PAGE, sizeof *seg->run);
+    status = units_init(&seg->units, bytes / PAGE);
     if (status == PSRT_OK && seg->run) return PSRT_OK;
     psrti_shm_seg_free(iface, seg);
     return psrti_fail(PSRT_ERR_NO_MEMORY, "shm: out of memory");
@@ -407,7 +418,7 @@ psrt_status_t psrti_shm_mem_alloc(psrt_iface_t *iface_, uint64_t bytes, void **p
 {
     shm_iface_t *iface = (shm_iface_t *)iface_;
     if (bytes == 0) return psrti_fail(PSRT_ERR_INVALID, "shm: allocation of 0 bytes");
-    if (bytes <= POOL_LARGEST) return pool_alloc(iface, bytes, ptr_p);
+    if (bytes < SHM_HUGE) return pool_alloc(iface, bytes, ptr_p);
     shm_seg_t *seg;
     psrt_status_t status = seg_create(iface, bytes, SHM_SEG_LARGE, &seg);
     if (status == PSRT_OK) *ptr_p = seg->base;
