@@ -15,8 +15,8 @@ static uint64_t block_bytes(const psrti_slice_t *slice)
     return slice->len * slice->table->value_bytes;
 }
 
-/* Every transport copies so little, so it needs no memory of theirs, which comes in pages. Full slices
- * are kept for reuse. */
+/* Every transport copies so little, so it needs no memory of theirs, which comes in pages. What does is
+ * kept for reuse. */
 static int is_small(const psrti_slice_t *slice)
 {
     return slice->len < PSRTI_SLICE_ELEMS && block_bytes(slice) <= SMALL_BLOCK;
@@ -42,13 +42,16 @@ static psrti_block_t *large_block_new(psrti_shard_t *s, uint64_t bytes)
     return NULL;
 }
 
+static psrti_block_t **free_list(const psrti_slice_t *slice)
+{
+    return &slice->table->free_blocks[slice->len < PSRTI_SLICE_ELEMS];
+}
+
 psrti_block_t *psrti_block_new(psrti_shard_t *s, psrti_slice_t *slice)
 {
-    psrti_stable_t *t = slice->table;
-    int full = slice->len == PSRTI_SLICE_ELEMS;
-    psrti_block_t *b = full ? t->free_blocks : NULL;
+    psrti_block_t **list = free_list(slice), *b = *list;
     if (b)
-        t->free_blocks = b->next;
+        *list = b->next;
     else if (is_small(slice))
         b = small_block_new(block_bytes(slice));
     else
@@ -64,13 +67,13 @@ void psrti_block_drop(psrti_shard_t *s, psrti_block_t *block)
 {
     psrti_slice_t *slice = block->slice;
     s->counts.blocks--;
-    if (slice->len == PSRTI_SLICE_ELEMS) {
-        block->next = slice->table->free_blocks;
-        slice->table->free_blocks = block;
+    if (is_small(slice)) {
+        free(block);
         return;
     }
-    if (!is_small(slice)) s->env.free(s->env.arg, block->data);
-    free(block);
+    psrti_block_t **list = free_list(slice);
+    block->next = *list;
+    *list = block;
 }
 
 void psrti_block_unpin(psrti_shard_t *s, psrti_block_t *block)

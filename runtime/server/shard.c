@@ -54,12 +54,13 @@ static void table_free(psrti_shard_t *s, psrti_stable_t *t)
 {
     for (uint64_t i = 0; t->slice && i < t->nslices; i++)
         slice_free(s, t->slice[i]);
-    while (t->free_blocks) {
-        psrti_block_t *b = t->free_blocks;
-        t->free_blocks = b->next;
-        s->env.free(s->env.arg, b->data);
-        free(b);
-    }
+    for (int i = 0; i < 2; i++)
+        while (t->free_blocks[i]) {
+            psrti_block_t *b = t->free_blocks[i];
+            t->free_blocks[i] = b->next;
+            s->env.free(s->env.arg, b->data);
+            free(b);
+        }
     psrti_init_destroy(t->init);
     free(t->slice);
     free(t->from_step);

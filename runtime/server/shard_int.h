@@ -84,18 +84,19 @@ typedef struct psrti_stable {
     size_t acc_bytes, value_bytes, grad_bytes; /* an element of acc_dtype, and of those two */
     psrti_optimizer_t opt;
     psrti_init_t *init;
-    uint64_t nslices;           /* of the whole table          */
-    psrti_slice_t **slice;      /* by slice index; NULL: elsewhere */
-    psrti_block_t *free_blocks; /* of a full slice's size     */
-    uint64_t *from_step;        /* by worker: first step that it counts for */
-    uint64_t *skipped;          /* by worker: it came late and ends no more steps below */
-    uint64_t *clock;            /* by worker: steps ended (ssp)             */
-    uint64_t last_from;         /* the highest of from_step and skipped     */
-    uint64_t slowest;           /* the lowest clock of a living worker...   */
-    uint32_t nslowest;          /* ...and how many have it; 0: not known    */
-    uint64_t hold_from;         /* prepare: close no step from here on      */
-    uint64_t set_hold;          /* the same for a set that is not decided   */
-    psrti_change_t *changes;    /* set for steps that are not closed on all slices; see set.c */
+    uint64_t nslices;      /* of the whole table          */
+    psrti_slice_t **slice; /* by slice index; NULL: elsewhere */
+    psrti_block_t
+        *free_blocks[2];     /* of a full slice's size, of a shorter one's: the last slice's */
+    uint64_t *from_step;     /* by worker: first step that it counts for */
+    uint64_t *skipped;       /* by worker: it came late and ends no more steps below */
+    uint64_t *clock;         /* by worker: steps ended (ssp)             */
+    uint64_t last_from;      /* the highest of from_step and skipped     */
+    uint64_t slowest;        /* the lowest clock of a living worker...   */
+    uint32_t nslowest;       /* ...and how many have it; 0: not known    */
+    uint64_t hold_from;      /* prepare: close no step from here on      */
+    uint64_t set_hold;       /* the same for a set that is not decided   */
+    psrti_change_t *changes; /* set for steps that are not closed on all slices; see set.c */
     uint32_t nchanges;
     struct psrti_group *group; /* two-phase tables; NULL: the others       */
     int is_local;              /* of a group: it has slices here           */
