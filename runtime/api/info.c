@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/topology.h"
+#include "base/topology_draw.h"
 #include "kernels/kernels.h"
 #include "kernels/registry.h"
 #include "runtime/api/api.h"
@@ -110,4 +111,12 @@ psrt_status_t psrt_module_query(size_t index, psrt_module_info_t *info)
 void psrt_topology_describe(char *buf, size_t size)
 {
     if (buf && size) psrti_topology_describe(buf, size);
+}
+
+psrt_status_t psrt_topology_draw(psrt_drawing_t as, char **text_p)
+{
+    if ((as != PSRT_DRAW_TEXT && as != PSRT_DRAW_SVG) || !text_p)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "psrt_topology_draw: no such drawing, or text_p is NULL");
+    return psrti_topology_draw(as, text_p);
 }
