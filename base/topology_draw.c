@@ -34,8 +34,8 @@ typedef struct drawing {
 
 /* ---- boxes ------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 4, 5))) static box_t *add_box(drawing_t *d, box_t *parent, kind_t kind,
-                                                            const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static box_t *add_box(drawing_t *d, box_t *parent,
+                                                            kind_t kind, const char *fmt, ...)
 {
     box_t *b = calloc(1, sizeof *b);
     va_list args;
@@ -332,7 +332,8 @@ psrt_status_t psrti_topology_draw(psrt_drawing_t as, char **text_p)
     size_t size;
     FILE *out = NULL;
 
-    if (load(&d) || !(machine = make_boxes(&d)) || d.failed || !(out = open_memstream(&text, &size)))
+    if (load(&d) || !(machine = make_boxes(&d)) || d.failed ||
+        !(out = open_memstream(&text, &size)))
         d.failed = 1;
     else if (as == PSRT_DRAW_SVG)
         write_svg(out, machine);
@@ -344,5 +345,6 @@ psrt_status_t psrti_topology_draw(psrt_drawing_t as, char **text_p)
     if (d.topology) hwloc_topology_destroy(d.topology);
     if (!d.failed) return *text_p = text, PSRT_OK;
     free(text);
-    return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory to draw the topology, or hwloc cannot read it");
+    return psrti_fail(PSRT_ERR_NO_MEMORY,
+                      "no memory to draw the topology, or hwloc cannot read it");
 }

@@ -73,7 +73,7 @@ psrt_status_t psrti_spec_from_wire(const Psrt__TableSpec *in, psrti_table_spec_t
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
-static void owner_to_wire(const psrti_view_owner_t *owner, Psrt__Owner *out, char **addrs)
+void psrti_owner_to_wire(const psrti_view_owner_t *owner, Psrt__Owner *out, char **addrs)
 {
     psrt__owner__init(out);
     out->server = owner->server;
@@ -100,7 +100,7 @@ Psrt__Owner **psrti_owners_to_wire(const psrti_view_owner_t *owners, uint32_t co
     if (!list) return NULL;
     owner_slot_t *slots = (owner_slot_t *)(list + count + 1);
     for (uint32_t i = 0; i < count; i++) {
-        owner_to_wire(&owners[i], &slots[i].owner, slots[i].addrs);
+        psrti_owner_to_wire(&owners[i], &slots[i].owner, slots[i].addrs);
         list[i] = &slots[i].owner;
     }
     return list;
@@ -133,15 +133,11 @@ Psrt__View *psrti_view_to_wire(const psrti_view_t *view)
     out->vshard_owner = (uint32_t *)(slots + no);
     out->vshard_term = out->vshard_owner + nv;
     for (size_t i = 0; i < nw; i++) {
-        psrt__worker__init(&workers[i]);
-        workers[i].incarnation = view->workers[i].incarnation;
-        workers[i].alive = view->workers[i].alive != 0;
-        workers[i].finished = view->workers[i].finished != 0;
-        workers[i].host = view->workers[i].host;
+        psrti_worker_to_wire(&view->workers[i], &workers[i]);
         out->workers[i] = &workers[i];
     }
     for (size_t i = 0; i < no; i++) {
-        owner_to_wire(&view->owners[i], &slots[i].owner, slots[i].addrs);
+        psrti_owner_to_wire(&view->owners[i], &slots[i].owner, slots[i].addrs);
         out->owners[i] = &slots[i].owner;
     }
     for (size_t i = 0; i < nv; i++) {
@@ -171,16 +167,32 @@ psrt_status_t psrti_owner_from_wire(const Psrt__Owner *in, psrti_view_owner_t *o
     return PSRT_OK;
 }
 
+void psrti_worker_to_wire(const psrti_view_worker_t *worker, Psrt__Worker *out)
+{
+    psrt__worker__init(out);
+    out->incarnation = worker->incarnation;
+    out->alive = worker->alive != 0;
+    out->finished = worker->finished != 0;
+    out->host = (char *)worker->host;
+}
+
+psrt_status_t psrti_worker_from_wire(const Psrt__Worker *in, psrti_view_worker_t *worker)
+{
+    memset(worker, 0, sizeof *worker);
+    worker->incarnation = in->incarnation;
+    worker->alive = in->alive;
+    worker->finished = in->finished;
+    if (copy_text(worker->host, PSRTI_VIEW_HOST, in->host)) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_PROTOCOL, "a worker: the name of its host is too long");
+}
+
 static psrt_status_t fill_view(const Psrt__View *in, psrti_view_t *view)
 {
     view->number = in->number;
     view->generation = in->generation;
     for (size_t i = 0; i < in->n_workers; i++) {
-        view->workers[i].incarnation = in->workers[i]->incarnation;
-        view->workers[i].alive = in->workers[i]->alive;
-        view->workers[i].finished = in->workers[i]->finished;
-        if (!copy_text(view->workers[i].host, PSRTI_VIEW_HOST, in->workers[i]->host))
-            return psrti_fail(PSRT_ERR_PROTOCOL, "worker:%zu: the name of its host is too long", i);
+        psrt_status_t st = psrti_worker_from_wire(in->workers[i], &view->workers[i]);
+        if (st != PSRT_OK) return st;
     }
     for (size_t i = 0; i < in->n_owners; i++) {
         psrt_status_t st = psrti_owner_from_wire(in->owners[i], &view->owners[i]);
@@ -198,7 +210,8 @@ static psrt_status_t fill_view(const Psrt__View *in, psrti_view_t *view)
 psrt_status_t psrti_view_from_wire(const Psrt__View *in, psrti_view_t **view_p)
 {
     if (in->n_workers > PSRTI_MAX_RANKS || in->n_owners > PSRTI_MAX_RANKS ||
-        in->n_vshard_owner > PSRTI_MAX_RANKS || in->n_vshard_owner != in->n_vshard_term)
+        in->n_vshard_owner > PSRTI_MAX_RANKS || in->n_vshard_owner != in->n_vshard_term ||
+        in->since)
         return psrti_fail(PSRT_ERR_PROTOCOL, "malformed view");
     psrti_view_t *view = psrti_view_new((uint32_t)in->n_workers, (uint32_t)in->n_owners,
                                         (uint32_t)in->n_vshard_owner);

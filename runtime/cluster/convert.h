@@ -21,7 +21,18 @@ psrt_status_t psrti_owner_from_wire(const Psrt__Owner *in, psrti_view_owner_t *o
 /* One block that points into the view or the owners; release with free. NULL: no memory. */
 Psrt__View *psrti_view_to_wire(const psrti_view_t *view);
 Psrt__Owner **psrti_owners_to_wire(const psrti_view_owner_t *owners, uint32_t count);
+/* A whole view. */
 psrt_status_t psrti_view_from_wire(const Psrt__View *in, psrti_view_t **view_p);
+/* What `view` has other than `base`, a view of the same job; as psrti_view_to_wire. */
+Psrt__View *psrti_view_changes_to_wire(const psrti_view_t *base, const psrti_view_t *view);
+/* The view that those changes make of `base`. ERR_PROTOCOL also when it is NULL or not the one that they
+ * are of. */
+psrt_status_t psrti_view_changed(const psrti_view_t *base, const Psrt__View *in,
+                                 psrti_view_t **view_p);
+/* For both. */
+void psrti_owner_to_wire(const psrti_view_owner_t *owner, Psrt__Owner *out, char **addrs);
+void psrti_worker_to_wire(const psrti_view_worker_t *worker, Psrt__Worker *out);
+psrt_status_t psrti_worker_from_wire(const Psrt__Worker *in, psrti_view_worker_t *worker);
 
 /* ERR_INVALID unless a lease outlives a lost heartbeat. */
 psrt_status_t psrti_lease_check(uint64_t heartbeat_ns, uint64_t lease_ns);

@@ -241,7 +241,10 @@ static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
         psrti_coord_join_gone(c, p);
     }
     psrti_coord_persist(c);
-    psrti_coord_publish(c);
+    if (server)
+        psrti_coord_publish(c);
+    else
+        psrti_coord_publish_soon(c);
 }
 
 static void expire(psrti_coord_t *c, place_t *p)
@@ -318,6 +321,7 @@ static void enter(psrti_coord_t *c, uint64_t now)
 static void leave(psrti_coord_t *c)
 {
     check_recovery(c);
+    psrti_coord_publish_due(c);
     psrti_coord_tell_failed(c);
     check_end(c);
     if (c->ending && !c->ended && (c->now >= c->end_deadline || everybody_heard(c))) {
@@ -448,6 +452,7 @@ uint64_t psrti_coord_tick(psrti_coord_t *c, uint64_t now)
         next = c->start_deadline;
     else if (c->gone_since)
         next = c->gone_since + c->p.drain_ns;
+    if (c->view_due && !c->ending) next = PSRTI_MIN(next, c->view_due);
     return PSRTI_MIN(next, c->now + c->p.heartbeat_ns / 2);
 }
 
@@ -518,6 +523,7 @@ void psrti_coord_free(psrti_coord_t *c)
         free(peer);
     psrti_map_clear(&c->peers);
     psrti_view_unref(c->view);
+    psrti_view_unref(c->before);
     free(c->owner_of_vshard);
     free(c->server_of_owner);
     free(c->servers);

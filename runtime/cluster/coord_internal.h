@@ -20,7 +20,9 @@
 #define COORD_WORD_NS (10 * PSRTI_NS_PER_S)
 #define COORD_TEXT_MAX 512
 #define COORD_KEY_MAX 63
-#define COORD_RESULTS 4                   /* answered barriers remembered per worker */
+#define COORD_RESULTS 4 /* answered barriers remembered per worker */
+/* Between the views of two workers that leave, for every task that is told: a job that ends needs few. */
+#define COORD_VIEW_NS 20000ull
 #define COORD_END_NS (2 * PSRTI_NS_PER_S) /* wait for tasks to hear it; or the lease, if longer */
 
 typedef enum place_state {
@@ -41,8 +43,9 @@ typedef struct place {
     uint64_t seen; /* last sign of life, on the running clock */
     uint32_t pid;
     char host[64];
-    int returned;  /* registered with this generation */
-    int heard_end; /* this life answered to Finish   */
+    int returned;       /* registered with this generation */
+    int heard_end;      /* this life answered to Finish   */
+    uint64_t view_sent; /* last one over this connection; 0: none */
 
     psrti_list_t parked; /* newcomers that wait for the lease of the current life to end */
 
@@ -119,7 +122,10 @@ struct psrti_coord {
     uint32_t nowners;
     uint16_t *owner_of_vshard;
     uint32_t *server_of_owner;
-    psrti_view_t *view; /* last one sent; NULL before the first */
+    psrti_view_t *view;   /* last one sent; NULL before the first */
+    psrti_view_t *before; /* the one before it */
+    uint64_t published;   /* when the last one was sent                */
+    uint64_t view_due;    /* when the next one is to be sent; 0: there is none */
 
     place_t *joiner; /* late join in progress */
     uint64_t join_view;
@@ -185,6 +191,8 @@ void psrti_coord_forget_parked(place_t *p);
 /* coord_view.c */
 psrt_status_t psrti_coord_form(psrti_coord_t *c); /* lays out the owners */
 void psrti_coord_publish(psrti_coord_t *c);
+void psrti_coord_publish_soon(psrti_coord_t *c); /* together with what else changes by then */
+void psrti_coord_publish_due(psrti_coord_t *c);
 void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen);
 void psrti_coord_next_join(psrti_coord_t *c);
 void psrti_coord_server_prepared(psrti_coord_t *c, place_t *server); /* or died: owes nothing */

@@ -26,6 +26,7 @@ static void attach(psrti_coord_t *c, place_t *p, peer_t *peer)
         c->env.close(c->env.arg, old);
     }
     p->peer = peer->id;
+    p->view_sent = 0;
     peer->place = p;
 }
 

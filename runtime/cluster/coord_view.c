@@ -70,25 +70,57 @@ static psrti_view_t *build(const psrti_coord_t *c)
 static void new_view(psrti_coord_t *c)
 {
     c->view_number++;
+    c->published = c->now;
+    c->view_due = 0;
     psrti_view_t *view = build(c);
     if (!view) {
         psrti_coord_no_memory(c);
         return;
     }
-    psrti_view_unref(c->view);
+    psrti_view_unref(c->before);
+    c->before = c->view;
     c->view = view;
     psrti_coord_persist(c);
 }
 
-static void send_body(psrti_coord_t *c, const place_t *to, Psrt__View *body)
+/* A view as it is sent: the changes to those who have `base`, else all of it. Made when needed. */
+typedef struct forms {
+    const psrti_view_t *base;
+    Psrt__View *changes, *whole;
+} forms_t;
+
+static void forms_free(forms_t *f)
 {
+    free(f->changes);
+    free(f->whole);
+}
+
+/* NULL: no memory, the job ends. */
+static Psrt__View *form_for(psrti_coord_t *c, forms_t *f, place_t *to)
+{
+    int has_base = f->base && to->view_sent == f->base->number;
+    Psrt__View **form = has_base ? &f->changes : &f->whole;
+
+    if (!*form)
+        *form =
+            has_base ? psrti_view_changes_to_wire(f->base, c->view) : psrti_view_to_wire(c->view);
+    if (!*form) psrti_coord_no_memory(c);
+    to->view_sent = c->view->number;
+    return *form;
+}
+
+static void send_body(psrti_coord_t *c, place_t *to, forms_t *forms)
+{
+    Psrt__View *body = form_for(c, forms, to);
+
+    if (!body) return;
     PSRTI_CONTROL(msg, VIEW, view, body);
     psrti_coord_send(c, to->peer, &msg);
 }
 
 /* With the steps of the tables that were dealt to that server. */
-static void send_commit(psrti_coord_t *c, const place_t *to, Psrt__View *view,
-                        const place_t *worker, const psrti_dealt_t *dealt)
+static void send_commit(psrti_coord_t *c, place_t *to, forms_t *forms, const place_t *worker,
+                        const psrti_dealt_t *dealt)
 {
     Psrt__Commit body = PSRT__COMMIT__INIT;
     const uint32_t *first = &dealt->first[PSRTI_TASK_RANK(to->task)];
@@ -105,13 +137,13 @@ static void send_commit(psrti_coord_t *c, const place_t *to, Psrt__View *view,
         tables[i] = worker->from_table[at];
         steps[i] = worker->from_step[at];
     }
-    body.view = view;
+    body.view = form_for(c, forms, to);
     body.worker = PSRTI_TASK_RANK(worker->task);
     body.n_table = body.n_from_step = n;
     body.table = tables;
     body.from_step = steps;
     PSRTI_CONTROL(msg, COMMIT, commit, &body);
-    psrti_coord_send(c, to->peer, &msg);
+    if (body.view) psrti_coord_send(c, to->peer, &msg);
     free(steps);
 }
 
@@ -123,24 +155,23 @@ static psrt_status_t deal_steps(const psrti_coord_t *c, const place_t *worker, p
 /* Servers first, so that they count a joiner before it can push. */
 static void broadcast(psrti_coord_t *c, const place_t *joiner)
 {
-    Psrt__View *body = psrti_view_to_wire(c->view);
+    forms_t forms = { .base = c->before };
     psrti_dealt_t dealt = { NULL, NULL };
 
-    if (!body || (joiner && deal_steps(c, joiner, &dealt) != PSRT_OK)) {
-        free(body);
+    if (joiner && deal_steps(c, joiner, &dealt) != PSRT_OK) {
         psrti_coord_no_memory(c);
         return;
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
         if (joiner)
-            send_commit(c, &c->servers[i], body, joiner, &dealt);
+            send_commit(c, &c->servers[i], &forms, joiner, &dealt);
         else
-            send_body(c, &c->servers[i], body);
+            send_body(c, &c->servers[i], &forms);
     }
     for (uint32_t i = 0; i < c->p.workers; i++)
-        if (c->workers[i].state == PLACE_ALIVE) send_body(c, &c->workers[i], body);
+        if (c->workers[i].state == PLACE_ALIVE) send_body(c, &c->workers[i], &forms);
     psrti_coord_dealt_free(&dealt);
-    free(body);
+    forms_free(&forms);
 }
 
 void psrti_coord_publish(psrti_coord_t *c)
@@ -153,19 +184,32 @@ void psrti_coord_publish(psrti_coord_t *c)
     psrti_coord_next_join(c);
 }
 
-/* To one task that registered again. A server that missed late joins must still learn their
- * steps. */
+/* Workers are told of by time; servers at once, since what they hold waits for it. */
+void psrti_coord_publish_soon(psrti_coord_t *c)
+{
+    uint64_t due = c->published + COORD_VIEW_NS * psrti_place_count(c);
+
+    if (!c->formed || c->recovering || c->ending) return;
+    if (c->now >= due)
+        psrti_coord_publish(c);
+    else if (!c->view_due)
+        c->view_due = due;
+}
+
+void psrti_coord_publish_due(psrti_coord_t *c)
+{
+    if (c->view_due && c->now >= c->view_due) psrti_coord_publish(c);
+}
+
+/* To one task that registered again, all of it. A server that missed late joins must still learn their
+ * steps; with all but the first commit goes a view that changes nothing. */
 void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
 {
+    forms_t forms = { .base = c->view };
     int committed = 0;
-    Psrt__View *body;
 
     if (!c->view) return;
-    body = psrti_view_to_wire(c->view);
-    if (!body) {
-        psrti_coord_no_memory(c);
-        return;
-    }
+    to->view_sent = 0;
     for (uint32_t i = 0; i < c->p.workers && PSRTI_TASK_ROLE(to->task) == PSRTI_SERVER; i++) {
         const place_t *w = &c->workers[i];
         psrti_dealt_t dealt;
@@ -174,12 +218,12 @@ void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
             psrti_coord_no_memory(c);
             break;
         }
-        send_commit(c, to, body, w, &dealt);
+        send_commit(c, to, &forms, w, &dealt);
         psrti_coord_dealt_free(&dealt);
         committed = 1;
     }
-    if (!committed) send_body(c, to, body);
-    free(body);
+    if (!committed) send_body(c, to, &forms);
+    forms_free(&forms);
 }
 
 /* ---- late joins ------------------------------------------------------------------------------ */

@@ -275,11 +275,14 @@ const char *psrti_coordinator_addr(const psrti_coordinator_t *coord) { return co
 
 psrt_status_t psrti_coordinator_serve(psrti_coordinator_t *c, const volatile int *stop)
 {
+    uint64_t next = 0;
+
     while (!c->ended && !(stop && __atomic_load_n(stop, __ATOMIC_ACQUIRE))) {
         unsigned events = psrti_net_progress(c->net);
         uint64_t now = psrti_now_ns();
-        uint64_t next = psrti_coord_tick(c->core, now);
 
+        /* A tick looks at every task, and must not follow every message of one. */
+        if (!events || now >= next) next = psrti_coord_tick(c->core, now);
         if (c->ended || events) continue;
         psrti_net_sleep(c->net, PSRTI_MIN(next > now ? next - now : 0, STOP_CHECK_NS));
     }

@@ -149,8 +149,15 @@ static psrt_status_t hand_up_view(psrti_member_core_t *m, const Psrt__View *in,
     if (m->state != MEMBER_JOINED) return PSRT_ERR_PROTOCOL;
     /* A commit may come with a view that is known already: it is about the joiner's steps. */
     if (in->number < m->view_number || (in->number == m->view_number && !steps)) return PSRT_OK;
-    psrt_status_t st = psrti_view_from_wire(in, &view);
+    psrt_status_t st =
+        in->since ? psrti_view_changed(m->view, in, &view) : psrti_view_from_wire(in, &view);
     if (st != PSRT_OK) return st;
+    if (steps && commit->worker >= view->nworkers) {
+        psrti_view_unref(view);
+        return PSRT_ERR_PROTOCOL;
+    }
+    psrti_view_unref(m->view);
+    m->view = psrti_view_ref(view);
     m->view_number = view->number;
     m->ready = 1;
     if (steps)
@@ -165,8 +172,7 @@ static psrt_status_t hand_up_view(psrti_member_core_t *m, const Psrt__View *in,
 
 static psrt_status_t on_commit(psrti_member_core_t *m, const Psrt__Commit *msg)
 {
-    if (!msg->view || msg->n_table != msg->n_from_step || msg->worker >= msg->view->n_workers)
-        return PSRT_ERR_PROTOCOL;
+    if (!msg->view || msg->n_table != msg->n_from_step) return PSRT_ERR_PROTOCOL;
     return hand_up_view(m, msg->view, msg);
 }
 
@@ -317,6 +323,7 @@ void psrti_member_core_free(psrti_member_core_t *m)
     if (!m) return;
     psrti_member_tables_free(m);
     psrti_member_sets_free(m);
+    psrti_view_unref(m->view);
     free(m);
 }
 

@@ -54,6 +54,7 @@ struct psrti_member_core {
     uint64_t incarnation, generation, lease_ns;
     int current, ready, reached; /* reached: a link was up once */
     uint64_t view_number;
+    psrti_view_t *view; /* the last one; NULL before the first */
     int leaving, failed;
     char why[MEMBER_TEXT_MAX]; /* last reason of a lost link */
     psrti_map_t tables;

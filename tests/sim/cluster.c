@@ -150,10 +150,15 @@ static void note_fenced(sim_t *sim, int node, uint64_t incarnation, int alive)
 static void note_view(sim_t *sim, const Psrt__View *v)
 {
     sim->control->changed = sim->now;
-    for (int i = 0; i < sim->nservers; i++)
-        note_fenced(sim, i, v->owners[i]->incarnation, v->owners[i]->alive);
-    for (int i = 0; i < sim->nworkers; i++)
-        note_fenced(sim, sim_worker_node(sim, i), v->workers[i]->incarnation, v->workers[i]->alive);
+    for (size_t i = 0; i < v->n_owners; i++) {
+        size_t server = v->since ? v->owner_at[i] : i;
+        note_fenced(sim, (int)server, v->owners[i]->incarnation, v->owners[i]->alive);
+    }
+    for (size_t i = 0; i < v->n_workers; i++) {
+        size_t rank = v->since ? v->worker_at[i] : i;
+        note_fenced(sim, sim_worker_node(sim, (int)rank), v->workers[i]->incarnation,
+                    v->workers[i]->alive);
+    }
 }
 
 static void coord_send(void *arg, uint64_t peer, const Psrt__Control *msg)

@@ -14,7 +14,10 @@ typedef struct fixture {
     size_t held[PEERS];  /* tables in Holds, by peer   */
     size_t steps[PEERS]; /* tables in Commits, by peer */
     uint64_t prepare;    /* number of the last Prepare */
-    unsigned declared;   /* answers to declares        */
+    unsigned declared;   /* answers to declares */
+    unsigned views[PEERS];
+    size_t entries; /* of all kinds in the last View    */
+    uint64_t since;
 } fixture_t;
 
 static void note(void *arg, uint64_t peer, const Psrt__Control *m)
@@ -24,6 +27,11 @@ static void note(void *arg, uint64_t peer, const Psrt__Control *m)
     if (m->body_case == PSRT__CONTROL__BODY_HOLD) f->held[peer] += m->hold->n_tables;
     if (m->body_case == PSRT__CONTROL__BODY_COMMIT) f->steps[peer] += m->commit->n_table;
     if (m->body_case == PSRT__CONTROL__BODY_PREPARE) f->prepare = m->prepare->view;
+    if (m->body_case == PSRT__CONTROL__BODY_VIEW) {
+        f->views[peer]++;
+        f->since = m->view->since;
+        f->entries = m->view->n_workers + m->view->n_owners + m->view->n_vshard_owner;
+    }
     f->declared += m->body_case == PSRT__CONTROL__BODY_DECLARED;
 }
 
@@ -137,5 +145,46 @@ Test(coord_scale, a_late_join_tells_servers_only_of_their_tables)
     }
     for (int i = 0; i < SERVERS; i++)
         cr_assert_eq(f->steps[SERVER(i)], f->held[SERVER(i)], "server:%d", i);
+    fixture_free(f);
+}
+
+static void leave(fixture_t *f, uint64_t peer)
+{
+    Psrt__Leave body = PSRT__LEAVE__INIT;
+    PSRTI_CONTROL(m, LEAVE, leave, &body);
+    cr_assert_eq(coord_fx_message(&f->fx, peer, &m), PSRT_OK);
+}
+
+/* 8 virtual shards, 3 servers, 2 workers */
+Test(coord_scale, a_view_has_what_changed_for_those_who_have_the_one_before)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(f->since, 0u);
+    cr_assert_eq(f->entries, 8u + SERVERS + 2);
+    coord_fx_pass(&f->fx, SECOND, 3u << 1 | 7u << 10);
+    leave(f, 2);
+    cr_assert_eq(f->views[1], 2u);
+    cr_assert_eq(f->since, 1u);
+    cr_assert_eq(f->entries, 1u);
+    psrti_coord_peer_lost(f->fx.c, 1, f->fx.now);
+    join(f, 1, W(0), 1); /* over a new connection */
+    cr_assert_eq(f->views[1], 3u);
+    cr_assert_eq(f->since, 0u);
+    cr_assert_eq(f->entries, 8u + SERVERS + 2);
+    fixture_free(f);
+}
+
+/* The first view was sent this moment. */
+Test(coord_scale, a_worker_that_leaves_is_told_of_after_a_pause)
+{
+    fixture_t *f = assembled();
+    cr_assert_eq(f->views[1], 1u);
+    leave(f, 2);
+    cr_assert_eq(f->views[1], 1u);
+    uint64_t due = psrti_coord_tick(f->fx.c, f->fx.now);
+    cr_assert(due > f->fx.now && due < f->fx.now + PSRTI_NS_PER_MS);
+    psrti_coord_tick(f->fx.c, due);
+    cr_assert_eq(f->views[1], 2u);
+    cr_assert_eq(f->entries, 1u);
     fixture_free(f);
 }
