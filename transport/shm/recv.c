@@ -229,12 +229,13 @@ static void recv_free(shm_ep_t *ep, const shm_entry_t *entry)
 }
 
 /* A large payload is the last one of its turn: handling it takes so long that meanwhile the peer gives
- * back what it holds of ours, and waits for what we can send then. */
-static unsigned recv_some(shm_ep_t *ep, bool all)
+ * back what it holds of ours, and waits for what we can send then. A peer that is gone has left a full lane at
+ * most; one that says so and goes on writing gets no more. */
+static unsigned recv_some(shm_ep_t *ep, bool over)
 {
-    unsigned events = 0;
+    unsigned budget = over ? SHM_UNITS : MESSAGES_PER_POLL, events = 0;
     uint64_t bytes = 0;
-    for (; all || (events < MESSAGES_PER_POLL && bytes < BYTES_PER_POLL); events++) {
+    for (; events < budget && (over || bytes < BYTES_PER_POLL); events++) {
         if (ep->state != SHM_UP) return events;
         shm_entry_t entry = psrti_shm_lane_peek(ep);
         switch (entry.kind) {
