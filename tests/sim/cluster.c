@@ -88,7 +88,9 @@ void sim_conn_send(sim_t *sim, conn_t *c, int to_coordinator, const Psrt__Contro
     p->conn = c;
     p->len = len;
     psrti_wire_pack(msg, p->bytes);
-    uint64_t at = sim->now + delay(sim), *last = &c->last[to_coordinator];
+    int from = to_coordinator ? c->node : SIM_COORDINATOR;
+    int to = to_coordinator ? SIM_COORDINATOR : c->node;
+    uint64_t at = sim_arrival(sim, from, to, sim->now + delay(sim)), *last = &c->last[to_coordinator];
     *last = PSRTI_MAX(at, *last + 1);
     sim_schedule(sim, *last, to_coordinator ? SIM_NOBODY : c->node, on_packet, p,
                  (uint64_t)to_coordinator);
@@ -116,7 +118,8 @@ static void on_accept(sim_t *sim, void *obj, uint64_t arg)
     }
     c->coordinator = ctl->life;
     psrti_coord_peer_up(ctl->coord, c->number, sim_task_of(sim, c->node), sim->now);
-    sim_schedule(sim, sim->now + delay(sim), c->node, on_connected, c, 0);
+    sim_schedule(sim, sim_arrival(sim, SIM_COORDINATOR, c->node, sim->now + delay(sim)), c->node,
+                 on_connected, c, 0);
     coord_after(sim);
 }
 
@@ -129,7 +132,8 @@ conn_t *sim_conn_dial(sim_t *sim, int node)
     c->open = 1;
     c->next = sim->control->conns;
     sim->control->conns = c;
-    sim_schedule(sim, sim->now + delay(sim), SIM_NOBODY, on_accept, c, 0);
+    sim_schedule(sim, sim_arrival(sim, node, SIM_COORDINATOR, sim->now + delay(sim)), SIM_NOBODY,
+                 on_accept, c, 0);
     return c;
 }
 
@@ -284,6 +288,8 @@ void sim_control_close(sim_t *sim)
     free(ctl->state);
     free(ctl);
 }
+
+int sim_control_is_formed(const sim_t *sim) { return sim->control->formed; }
 
 int sim_control_is_finished(const sim_t *sim) { return sim->control->finished; }
 

@@ -114,7 +114,7 @@ static int may_be_orphaned(const sim_t *sim, const sim_op_t *op)
     int rank0 = 0;
     for (size_t i = 0; i < op->count; i++)
         rank0 |= op->table[i]->rank0;
-    return rank0 && (giver->life > 1 || !giver->alive || giver->fenced || giver->cut_off_until);
+    return rank0 && (giver->life > 1 || !giver->alive || giver->fenced || giver->doubted);
 }
 
 void sim_model_ended(sim_t *sim, sim_op_t *op)

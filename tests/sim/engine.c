@@ -28,6 +28,20 @@ uint64_t sim_random(sim_t *sim, uint64_t below)
 
 int sim_chance(sim_t *sim, unsigned percent) { return sim_random(sim, 100) < percent; }
 
+uint64_t sim_random_of(sim_t *sim, sim_kind_t kind, uint64_t below)
+{
+    uint64_t *random = &sim->randoms[kind];
+    if (!*random) *random = sim->what.seed * SIM_KIND_COUNT + kind;
+    *random = psrti_mix64(*random);
+    return below ? *random % below : 0;
+}
+
+int sim_fault(sim_t *sim, sim_kind_t kind, unsigned percent)
+{
+    return sim->now < sim->faults.until && percent && !(sim->what.without >> kind & 1) &&
+           sim_random_of(sim, kind, 100) < percent;
+}
+
 static int before(const event_t *a, const event_t *b)
 {
     return a->at != b->at ? a->at < b->at : a->order < b->order;
@@ -114,16 +128,17 @@ void sim_trace(sim_t *sim, const char *fmt, ...)
     if (!sim->trace) return;
     va_list ap;
     va_start(ap, fmt);
-    printf("%12.3f  ", (double)sim->now / 1e6);
-    vprintf(fmt, ap);
-    putchar('\n');
-    fflush(stdout);
+    fprintf(sim->trace, "%12.3f  ", (double)sim->now / 1e6);
+    vfprintf(sim->trace, fmt, ap);
+    putc('\n', sim->trace);
     va_end(ap);
 }
 
 const char *sim_node_name(const sim_t *sim, int node, char buf[32])
 {
-    if (node < sim->nservers)
+    if (node == SIM_COORDINATOR)
+        snprintf(buf, 32, "the coordinator");
+    else if (node < sim->nservers)
         snprintf(buf, 32, "server:%d", node);
     else
         snprintf(buf, 32, "worker:%d", node - sim->nservers);

@@ -255,6 +255,14 @@ static void on_exit_fenced(sim_t *sim, void *obj, uint64_t arg)
     sim_exit_fenced(sim, ((member_t *)obj)->node);
 }
 
+static int somebody_left(const sim_t *sim)
+{
+    int left = 0;
+    for (int r = 0; r < sim->nworkers; r++)
+        left |= sim->node[sim_worker_node(sim, r)].left;
+    return left;
+}
+
 /* The process ends and is started anew. */
 static void member_end(void *arg, psrt_status_t status, const char *text)
 {
@@ -264,11 +272,13 @@ static void member_end(void *arg, psrt_status_t status, const char *text)
               psrt_status_name(status), text);
     if (status == PSRT_ERR_START_TIMEOUT && !m->sim->control->formed)
         m->sim->control->finished = 1; /* somebody was killed and not started again */
+    if (status == PSRT_OK && somebody_left(m->sim))
+        m->sim->control->finished = 1; /* who died meanwhile is not waited for */
     if (m->sim->control->finished) return;
     /* Refused: the coordinator has not heard yet that the process before was killed. */
     int again = status == PSRT_ERR_REFUSED && m->sim->node[m->node].life > 1;
     const sim_node_t *n = &m->sim->node[m->node];
-    int fenced = status == PSRT_ERR_FENCED && (n->fenced || n->cut_off_until || !m->admitted);
+    int fenced = status == PSRT_ERR_FENCED && (n->fenced || n->doubted || !m->admitted);
     if (!again && !fenced)
         sim_fail(m->sim, "%s ended with %s: %s", name, psrt_status_name(status), text);
     sim_schedule(m->sim, m->sim->now, m->node, on_exit_fenced, m, 0);
@@ -285,6 +295,7 @@ void sim_member_after(member_t *m)
 {
     sim_t *sim = m->sim;
     uint64_t next = psrti_member_core_tick(m->core, sim->now);
+    if (psrti_member_core_is_current(m->core)) sim->node[m->node].frozen = 0;
     m->timer = PSRTI_MAX(next, sim->now + 1);
     if (next != UINT64_MAX) sim_schedule(sim, m->timer, m->node, on_member_timer, m, m->timer);
 }
@@ -328,6 +339,16 @@ void sim_control_started(sim_t *sim, int node)
         sim_fail(sim, "a member does not start: %s", psrt_last_error());
     else
         sim_member_after(m);
+}
+
+void sim_control_leave(sim_t *sim, int node)
+{
+    psrti_member_core_leave(sim->control->member[node].core, 0);
+}
+
+int sim_control_has_left(const sim_t *sim, int node)
+{
+    return psrti_member_core_ended(sim->control->member[node].core);
 }
 
 void sim_control_died(sim_t *sim, int node)

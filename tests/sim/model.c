@@ -495,7 +495,7 @@ int sim_model_is_settled(const sim_t *sim)
 
 void sim_model_finish(sim_t *sim)
 {
-    int living = workers_live(sim);
+    int living = workers_live(sim) && !sim_control_is_finished(sim);
     for (int i = 0; i < sim->ntables; i++)
         for (uint64_t k = 0; k < sim->table[i].nslices && sim->table[i].declared; k++)
             finish_slice(sim, &sim->table[i], k, living);

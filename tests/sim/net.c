@@ -20,6 +20,7 @@ typedef struct msg {
     void *copy;
     uint64_t len, sum;
     psrt_tx_t *tx; /* pending */
+    uint32_t generation; /* of the sender's memory, as the receiver was told */
     int deliveries, gone;
 } msg_t;
 
@@ -34,6 +35,7 @@ struct sim_link {
     int worker_side, server_side; /* DIALING, UP, GONE; worker: who dialled */
     int broken;                   /* nothing new is taken */
     uint64_t cut_at[2];           /* arrivals after it vanish, by receiver (1: the worker) */
+    uint32_t generation[2];       /* of the memory that a side sends from; by from_server */
     struct direction {
         uint64_t last_arrival, sent, highest;
         unsigned in_flight;
@@ -72,9 +74,17 @@ static uint64_t latency(sim_t *sim)
     return sim->faults.latency / 2 + sim_random(sim, sim->faults.latency);
 }
 
-static int faulty(sim_t *sim, unsigned percent)
+uint64_t sim_arrival(sim_t *sim, int from, int to, uint64_t at)
 {
-    return sim->now < sim->faults.until && sim_chance(sim, percent);
+    uint64_t silent = sim->silent_until[from][to];
+    if (silent <= sim->now) return at;
+    sim->counts.held_by_partitions++;
+    return PSRTI_MAX(at, silent + sim_random(sim, MS));
+}
+
+static int faulty(sim_t *sim, sim_kind_t kind)
+{
+    return sim_fault(sim, kind, sim->faults.rate[kind]);
 }
 
 static int node_of(const sim_link_t *l, int server_side)
@@ -98,6 +108,16 @@ static void after(sim_t *sim, int node)
         sim_worker_after(&sim->worker[node - sim->nservers]);
 }
 
+/* A server that was stopped for longer than the lease serves nobody until the coordinator has spoken to it
+ * again. */
+static int put_off(sim_t *sim, int node, sim_event_fn fn, void *obj, uint64_t arg)
+{
+    if (node >= sim->nservers || !sim->node[node].frozen) return 0;
+    sim->counts.frozen_events++;
+    sim_schedule(sim, sim->now + 10 * MS, node, fn, obj, arg);
+    return 1;
+}
+
 /* ---- the end of a link ------------------------------------------------------------------------- */
 
 /* One side lets go: its pending sends are given up, what comes is not delivered any more. */
@@ -107,11 +127,13 @@ static void detach(sim_link_t *l, int server_side)
     if (*side == GONE) return;
     *side = GONE;
     l->broken = 1;
+    l->generation[server_side]++;
     for (msg_t *m = l->messages; m; m = m->next_of_link) {
         if (m->from_server != server_side || !m->tx) continue;
         psrt_tx_t *tx = m->tx;
         m->tx = NULL;
-        m->gone = 1; /* nobody reads that memory any more */
+        l->sim->node[node_of(l, server_side)].sending--;
+        memset(m->copy, 0xee, m->len); /* its owner fills it anew: nobody may read it any more */
         tx->done(tx, PSRT_ERR_CANCELED);
     }
     if (server_side && l->peer) {
@@ -142,13 +164,23 @@ static void lost(sim_t *sim, void *obj, uint64_t server_side)
     after(sim, node_of(l, (int)server_side));
 }
 
+/* How long what is under way may still arrive, though its sender let go. */
+static uint64_t lingering(const sim_link_t *l, int from_server)
+{
+    sim_t *sim = l->sim;
+    uint64_t silent = sim->silent_until[node_of(l, from_server)][node_of(l, !from_server)];
+    if (l->server_side == DIALING) return sim_random(sim, 600 * MS); /* it may be tried again */
+    if (silent > sim->now && sim_chance(sim, 70)) return silent - sim->now + 3 * MS;
+    return sim_random(sim, sim_chance(sim, 15) ? 60 * MS : 2 * MS);
+}
+
 /* Both sides find out, each in its time; some of what was under way may still arrive. */
 static void sever(sim_link_t *l)
 {
     sim_t *sim = l->sim;
     l->broken = 1;
     for (int i = 0; i < 2; i++)
-        if (l->cut_at[i] == UINT64_MAX) l->cut_at[i] = sim->now + sim_random(sim, 2 * MS);
+        if (l->cut_at[i] == UINT64_MAX) l->cut_at[i] = sim->now + lingering(l, i);
     for (int server = 0; server < 2; server++) {
         uint64_t at = PSRTI_MAX(l->cut_at[!server], sim->now) + sim_random(sim, 20 * MS);
         if ((server ? l->server_side : l->worker_side) != GONE)
@@ -202,25 +234,39 @@ static void dialler_up(sim_t *sim, void *obj, uint64_t arg)
     after(sim, node_of(l, 0));
 }
 
-/* A new session of a task closes the old one before it is admitted. */
+/* A new session of a task closes the old one before it is admitted; that of an earlier life is refused. Who
+ * dialled may be dead by now. */
 static void server_up(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_link_t *l = obj;
-    (void)arg;
-    if (l->broken || l->server_side != DIALING) return;
+    if (l->server_side != DIALING || sim->now > l->cut_at[0]) return;
+    if (put_off(sim, l->server, server_up, l, arg)) return;
     if (!sim->server[l->server].shard) { /* it has not joined yet */
         sever(l);
         return;
     }
     for (sim_link_t *o = sim->net->links; o; o = o->next)
         if (o != l && o->node == l->node && o->server == l->server && o->server_side == UP) {
+            if (l->incarnation < o->incarnation) { /* of an earlier life, it comes late */
+                sim->counts.stale_sessions++;
+                detach(l, 1);
+                sever(l);
+                return;
+            }
             detach(o, 1);
             sever(o);
         }
     l->server_side = UP;
     l->peer = sim_server_link_up(&sim->server[l->server], l, l->node, l->incarnation);
-    sim_schedule(sim, sim->now + latency(sim), node_of(l, 0), dialler_up, l, 0);
+    sim_schedule(sim, sim_arrival(sim, l->server, l->node, sim->now + latency(sim)), l->node,
+                 dialler_up, l, 0);
     after(sim, l->server);
+}
+
+/* Now and then a connection is made only after some tries. */
+static uint64_t dial_time(sim_t *sim)
+{
+    return latency(sim) + (sim_chance(sim, 5) ? sim_random(sim, 300 * MS) : 0);
 }
 
 sim_link_t *sim_dial(sim_t *sim, int node, int server)
@@ -236,7 +282,8 @@ sim_link_t *sim_dial(sim_t *sim, int node, int server)
     if (!sim->node[server].alive)
         sever(l);
     else
-        sim_schedule(sim, sim->now + latency(sim), server, server_up, l, 0);
+        sim_schedule(sim, sim_arrival(sim, node, server, sim->now + dial_time(sim)), server,
+                     server_up, l, 0);
     return l;
 }
 
@@ -273,6 +320,7 @@ static void tx_done(sim_t *sim, void *obj, uint64_t arg)
     if (!m->tx) return;
     psrt_tx_t *tx = m->tx;
     m->tx = NULL;
+    sim->node[node_of(m->link, m->from_server)].sending--;
     tx->done(tx, PSRT_OK);
     after(sim, node_of(m->link, m->from_server));
 }
@@ -291,6 +339,7 @@ static msg_t *msg_new(sim_link_t *l, int from_server, const psrt_hdr_t *hdr, con
     m->from_server = from_server;
     m->number = ++l->dir[from_server].sent;
     psrti_frame_encode(hdr, m->frame);
+    m->generation = l->generation[from_server];
     m->data = data;
     m->len = len;
     m->sum = sum_of(data, len);
@@ -304,6 +353,7 @@ static msg_t *msg_new(sim_link_t *l, int from_server, const psrt_hdr_t *hdr, con
 }
 
 static void arrive(sim_t *sim, void *obj, uint64_t arg);
+static void arrive_short(sim_t *sim, void *obj, uint64_t arg);
 enum { FIRST, AGAIN_COPY };
 
 /* When it arrives, if at all. */
@@ -313,7 +363,7 @@ static void launch(msg_t *m)
     sim_t *sim = l->sim;
     struct direction *d = &l->dir[m->from_server];
     int to = node_of(l, !m->from_server);
-    if (faulty(sim, sim->faults.drop)) {
+    if (faulty(sim, SIM_drop)) {
         sim->counts.dropped++;
         make_room(l, m->from_server);
         sim_trace(sim, "  dropped");
@@ -322,23 +372,25 @@ static void launch(msg_t *m)
         m->gone = 1;
         return;
     }
-    if (m->len && faulty(sim, sim->faults.cut)) {
+    if (m->len && faulty(sim, SIM_cut)) {
         sim->counts.cuts++;
         sim->counts.batches_cut += m->frame[TYPE_AT] == PSRTI_T_BATCH;
         sim_trace(sim, "  cut in mid-message");
         m->gone = 1;
+        if (sim_chance(sim, 50))
+            sim_schedule(sim, sim->now + latency(sim), to, arrive_short, m, 0);
         sever(l);
         return;
     }
-    uint64_t at = sim->now + latency(sim);
-    if (faulty(sim, sim->faults.reorder)) {
+    uint64_t at = sim_arrival(sim, node_of(l, m->from_server), to, sim->now + latency(sim));
+    if (faulty(sim, SIM_reorder)) {
         at += sim_random(sim, 20 * sim->faults.latency);
     } else {
         at = PSRTI_MAX(at, d->last_arrival + 1);
         d->last_arrival = at;
     }
     sim_schedule(sim, at, to, arrive, m, FIRST);
-    if (faulty(sim, sim->faults.duplicate))
+    if (faulty(sim, SIM_duplicate))
         sim_schedule(sim, at + sim_random(sim, 50 * sim->faults.latency), to, arrive, m,
                      AGAIN_COPY);
 }
@@ -349,7 +401,7 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
     sim_t *sim = l->sim;
     struct direction *d = &l->dir[from_server];
     if (l->broken) return PSRT_ERR_PEER_LOST;
-    if (d->in_flight >= sim->faults.window || faulty(sim, sim->faults.again)) {
+    if (d->in_flight >= sim->faults.window || faulty(sim, SIM_backpressure)) {
         sim->counts.backpressure++;
         d->wanted = 1;
         if (!d->in_flight)
@@ -357,20 +409,22 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
                          l, (uint64_t)from_server);
         return PSRT_ERR_AGAIN;
     }
+    if (from_server && worker_of(l)) sim_check_answer(&sim->server[l->server], hdr, data, len);
     sim->counts.messages++;
     d->in_flight++;
     msg_t *m = msg_new(l, from_server, hdr, data, len);
     sim_trace(sim,
-              "node %d %s server:%d %s table %u seq %llu term %u step %llu [%llu +%llu) "
+              "node %d %s server:%d %s %s seq %llu term %u step %llu [%llu +%llu) "
               "flags %x status %d",
               l->node, from_server ? "<-" : "->", l->server,
               (const char *[]){ "?", "HELLO", "WELCOME", "CTRL", "PUSH", "PULL", "INIT", "CLOCK",
                                 "ACK", "VALUE", "MOVED", "BYE", "CANCEL", "BATCH", "PARTIALS",
                                 "VERDICT" }[hdr->type],
-              hdr->table, (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
+              sim_table_name(sim, hdr->table), (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
               (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
               (unsigned long long)hdr->length, hdr->flags, -(int)hdr->status);
     if (tx && len && sim_chance(sim, sim->faults.pend)) m->tx = tx;
+    if (m->tx) sim->node[node_of(l, from_server)].sending++;
     launch(m);
     if (m->tx && from_server) sim->counts.pinned_reads++;
     return m->tx ? PSRT_IN_PROGRESS : PSRT_OK;
@@ -397,6 +451,15 @@ psrt_status_t sim_verify(sim_t *sim, const psrt_msg_t *msg)
     return sim->net->withdraw_verify && msg->len ? PSRT_ERR_STALE : PSRT_OK;
 }
 
+static psrt_rx_t give(const msg_t *m, psrt_msg_t *msg)
+{
+    const sim_link_t *l = m->link;
+    sim_t *sim = l->sim;
+    if (!m->from_server) return psrti_shard_msg(sim->server[l->server].shard, l->peer, msg);
+    if (worker_of(l)) return sim_check_reply(worker_of(l), l->server, msg);
+    return psrti_shard_msg(sim->server[l->node].shard, l->dialler, msg);
+}
+
 static psrt_rx_t hand_up(msg_t *m, psrt_msg_t *msg)
 {
     sim_link_t *l = m->link;
@@ -404,13 +467,12 @@ static psrt_rx_t hand_up(msg_t *m, psrt_msg_t *msg)
     struct sim_net *net = sim->net;
     /* What owners tell each other is copied before it is handed up. */
     int between_owners = !worker_of(l);
-    int withdraw = m->len && !between_owners && faulty(sim, sim->faults.withdraw);
-    net->withdraw_map = withdraw && (!m->from_server || sim_chance(sim, 50));
+    int withdraw = m->len && !between_owners && faulty(sim, SIM_withdraw);
+    int stale = m->len && m->generation != l->generation[m->from_server];
+    sim->counts.stale_memory += (uint64_t)stale;
+    net->withdraw_map = stale || (withdraw && (!m->from_server || sim_chance(sim, 50)));
     net->withdraw_verify = withdraw && !net->withdraw_map;
-    psrt_rx_t rx = !m->from_server ? psrti_shard_msg(sim->server[l->server].shard, l->peer, msg)
-                   : between_owners
-                       ? psrti_shard_msg(sim->server[l->node].shard, l->dialler, msg)
-                       : psrti_client_msg(worker_of(l)->client, (uint32_t)l->server, msg);
+    psrt_rx_t rx = give(m, msg);
     net->withdraw_map = net->withdraw_verify = 0;
     if (withdraw) { /* the sender closed the session while its memory was read */
         sim->counts.withdrawn++;
@@ -418,6 +480,23 @@ static psrt_rx_t hand_up(msg_t *m, psrt_msg_t *msg)
         sever(l);
     }
     return rx;
+}
+
+/* The beginning of a message that was cut. Whoever gets it says that it is malformed, or does not care, and
+ * takes nothing of it. */
+static void arrive_short(sim_t *sim, void *obj, uint64_t arg)
+{
+    msg_t *m = obj;
+    sim_link_t *l = m->link;
+    int to = node_of(l, !m->from_server);
+    psrt_msg_t msg = { .data = m->copy, .len = m->len / 2 };
+    (void)arg;
+    if ((m->from_server ? l->worker_side : l->server_side) != UP || put_off(sim, to, arrive_short, m, 0))
+        return;
+    sim->counts.cut_short++;
+    psrti_frame_decode(m->frame, &msg.hdr, NULL);
+    give(m, &msg);
+    after(sim, to);
 }
 
 static void count_arrival(msg_t *m)
@@ -436,6 +515,7 @@ static void arrive(sim_t *sim, void *obj, uint64_t again)
     msg_t *m = obj;
     sim_link_t *l = m->link;
     int to = node_of(l, !m->from_server);
+    if (put_off(sim, to, arrive, m, again)) return;
     int here = m->from_server ? l->worker_side : l->server_side;
     if (again == FIRST && !l->broken) make_room(l, m->from_server);
     if (here != UP || sim->now > l->cut_at[m->from_server]) return;
@@ -448,8 +528,9 @@ static void arrive(sim_t *sim, void *obj, uint64_t again)
         sim_fail(sim, "a frame of type %u is malformed", m->frame[TYPE_AT]);
         return;
     }
-    if (sum_of(data, m->len) != m->sum)
-        sim_fail(sim, "table %u: the payload changed while it was under way", msg.hdr.table);
+    if (m->generation == l->generation[m->from_server] && sum_of(data, m->len) != m->sum)
+        sim_fail(sim, "%s: the payload changed while it was under way",
+                 sim_table_name(sim, msg.hdr.table));
     count_arrival(m);
     psrt_rx_t rx = hand_up(m, &msg);
     if (rx != PSRT_RX_DONE) sim_fail(sim, "a message of type %u was answered %d", msg.hdr.type, rx);

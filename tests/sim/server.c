@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/server/shard_int.h"
 #include "sim.h"
 
 static psrt_status_t env_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
@@ -49,7 +50,8 @@ void sim_server_start(sim_t *sim, int index)
     sim->server[index].timer = UINT64_MAX;
     n->life++;
     n->alive = 1;
-    n->fenced = 0;
+    n->fenced = n->doubted = n->frozen = 0;
+    n->sending = 0;
     n->stopped_until = n->incarnation = 0;
     sim_control_started(sim, index);
 }
@@ -118,6 +120,7 @@ void sim_server_view(sim_server_t *s, psrti_view_t *view, int joiner, size_t cou
         s->out[i] = NULL;
         sim_link_drop(l);
     }
+    sim_check_view(s->sim, s->index, s->shard->view, view);
     psrti_shard_view(s->shard, view, joiner < 0 ? 0 : (uint32_t)joiner, count, table,
                      joiner < 0 ? NULL : from);
 }
@@ -141,10 +144,9 @@ psrti_peer_t *sim_server_link_up(sim_server_t *s, sim_link_t *link, int node, ui
 static void on_timer(sim_t *sim, void *obj, uint64_t at)
 {
     sim_server_t *s = obj;
-    (void)sim;
     if (s->timer != at) return;
     s->timer = UINT64_MAX;
-    sim_server_after(s);
+    if (!sim->node[s->index].frozen) sim_server_after(s);
 }
 
 void sim_server_after(sim_server_t *s)
@@ -153,6 +155,7 @@ void sim_server_after(sim_server_t *s)
     if (!s->shard) return;
     uint64_t next = PSRTI_MAX(psrti_shard_progress(s->shard, sim->now), sim->now + 1);
     sim_model_observe(sim, s);
+    sim_check_server(s);
     if (next >= s->timer || next == UINT64_MAX) return;
     s->timer = next;
     sim_schedule(sim, next, s->index, on_timer, s, next);

@@ -12,7 +12,11 @@
  *   ends.c     what operations must return
  *   tables.c   the tables, their gradients and first values
  *   model.c    what the values must be, in plain arithmetic; checked after every event
+ *   faults.c   what goes wrong with processes and the network, and when
+ *   check.c    views, clocks and memory, after every event
  *   run.c      one seed from start to end
+ *   shrink.c   what of a seed that fails is not needed for it
+ *   main.c     many seeds, on many processes
  *
  * A node is a process: servers are 0..S-1, workers S..S+W-1. Its events carry the number of its life
  * and are dropped when it was killed meanwhile, put off while it is stopped. */
@@ -34,7 +38,9 @@
 #define SIM_MAX_SLICES 8
 #define SIM_MAX_TRANSFERS 6
 #define SIM_VSHARDS 8
+#define SIM_MAX_VIEWS 512
 #define SIM_NOBODY (-1)
+#define SIM_COORDINATOR (2 * SIM_MAX_NODES) /* as an end of a partition */
 #define US 1000ull
 #define MS (1000 * US)
 
@@ -52,11 +58,20 @@ typedef struct sim_unit sim_unit_t;
     X(messages)                                                                                    \
     X(dropped)                                                                                     \
     X(duplicates)                                                                                  \
+    X(stale_sessions)                                                                              \
+    X(stale_memory)                                                                                \
+    X(old_terms)                                                                                   \
     X(reorderings)                                                                                 \
     X(cuts)                                                                                        \
+    X(cut_short)                                                                                   \
+    X(partitions)                                                                                  \
+    X(held_by_partitions)                                                                          \
     X(withdrawn)                                                                                   \
     X(backpressure)                                                                                \
     X(stops)                                                                                       \
+    X(long_stops)                                                                                  \
+    X(frozen_events)                                                                               \
+    X(leaves)                                                                                      \
     X(server_restarts)                                                                             \
     X(worker_restarts)                                                                             \
     X(joins)                                                                                       \
@@ -97,19 +112,62 @@ typedef struct sim_unit sim_unit_t;
     X(scaled_twice)                                                                                \
     X(clipped)                                                                                     \
     X(skipped)
+/* The most there ever was of something that is bounded. */
+#define SIM_PEAKS(X)                                                                               \
+    X(most_waits)                                                                                  \
+    X(most_owed)                                                                                   \
+    X(most_numbers)                                                                                \
+    X(slowest_end) /* us from the last fault to the end */
 typedef struct sim_counts {
 #define SIM_COUNT_FIELD(name) uint64_t name;
     SIM_COUNTS(SIM_COUNT_FIELD)
+    SIM_PEAKS(SIM_COUNT_FIELD)
 #undef SIM_COUNT_FIELD
 } sim_counts_t;
 
+/* What can go wrong, and can be left out to make a seed simpler. Each has its own random numbers, so that
+ * the others stay what they are. */
+#define SIM_KINDS(X)                                                                               \
+    X(drop)                                                                                        \
+    X(duplicate)                                                                                   \
+    X(reorder)                                                                                     \
+    X(cut)                                                                                         \
+    X(withdraw)                                                                                    \
+    X(backpressure)                                                                                \
+    X(loss_of_links)                                                                               \
+    X(partition)                                                                                   \
+    X(stop)                                                                                        \
+    X(long_stop)                                                                                   \
+    X(kill_of_servers)                                                                             \
+    X(kill_of_workers)                                                                             \
+    X(isolation)                                                                                   \
+    X(kill_of_coordinator)                                                                         \
+    X(loss_of_control)                                                                             \
+    X(leave)                                                                                       \
+    X(hurry)                                                                                       \
+    X(set)
+typedef enum sim_kind {
+#define SIM_KIND_VALUE(name) SIM_##name,
+    SIM_KINDS(SIM_KIND_VALUE)
+#undef SIM_KIND_VALUE
+        SIM_KIND_COUNT
+} sim_kind_t;
+
+/* A seed, or less of it. */
+typedef struct sim_case {
+    uint64_t seed;
+    unsigned without; /* bits of sim_kind_t              */
+    uint64_t until;   /* no fault begins later; 0: as drawn */
+} sim_case_t;
+
 /* Per cent, or pieces, drawn from the seed. */
 typedef struct sim_faults {
-    unsigned drop, duplicate, reorder, cut, withdraw, again, pend;
+    unsigned rate[SIM_backpressure + 1]; /* per cent of messages */
+    unsigned pend;
     unsigned window; /* messages in flight in one direction */
     uint64_t latency;
     uint64_t batch; /* bytes of a batch at most, 0: none are made */
-    uint64_t until; /* no fault begins later */
+    uint64_t span, until; /* faults are drawn for that time; none begins later than `until` */
 } sim_faults_t;
 
 typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
@@ -117,6 +175,10 @@ typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
 typedef struct sim_node {
     uint32_t life;                                      /* grows with every start and kill */
     int alive, fenced;                                  /* fenced: declared dead while it lives */
+    int doubted; /* the coordinator may take it for dead at some time */
+    int frozen;  /* was stopped for longer than the lease, and not confirmed since: serves nobody */
+    unsigned sending; /* sends that read its memory */
+    int left;    /* a worker that asked to leave: no other takes its place */
     uint64_t stopped_until, cut_off_until, incarnation; /* cut off from the coordinator */
 } sim_node_t;
 
@@ -137,9 +199,11 @@ struct sim_worker {
     psrti_ctable_t *table[SIM_MAX_TABLES];
     int gone[SIM_MAX_TABLES];       /* an op on it ended with SHARD_LOST */
     uint64_t known[SIM_MAX_TABLES]; /* version that all slices had when last pulled whole */
+    uint64_t first[SIM_MAX_TABLES]; /* step that it began with */
     psrti_view_t *view;
     uint64_t timer;
     unsigned running, appetite; /* ops in flight now, at most */
+    uint64_t leaving; /* since when; begins nothing more, and goes when all has ended. 0: it stays */
 };
 
 /* One message's worth of a push, as the model knows it. */
@@ -196,6 +260,7 @@ struct sim_op {
     psrti_cop_t cop;
     sim_op_t *next;
     sim_worker_t *worker;
+    unsigned number;
     size_t count;
     psrti_transfer_t x[SIM_MAX_TRANSFERS];
     sim_table_t *table[SIM_MAX_TRANSFERS];
@@ -207,8 +272,10 @@ struct sim_op {
 };
 
 struct sim {
-    uint64_t seed, random, now;
-    int trace, failed;
+    sim_case_t what;
+    uint64_t random, randoms[SIM_KIND_COUNT], now;
+    FILE *trace; /* NULL: none */
+    int failed;
     int worker_kills; /* the membership may change */
     int certain;      /* who contributes to a step is known: only then are norms and NaN of use */
     double clip;      /* clip_norm of all two-phase tables            */
@@ -225,6 +292,11 @@ struct sim {
     int group_owner; /* the server that decides for the group */
     uint64_t steps;  /* of every worker on every table */
     sim_node_t node[2 * SIM_MAX_NODES];
+    struct { /* the views that were seen; those of a number are alike */
+        uint64_t number, hash;
+    } view[SIM_MAX_VIEWS];
+    uint64_t newest_view;
+    uint64_t silent_until[2 * SIM_MAX_NODES + 1][2 * SIM_MAX_NODES + 1]; /* from, to */
     sim_server_t server[SIM_MAX_NODES];
     sim_worker_t worker[SIM_MAX_NODES];
     sim_table_t table[SIM_MAX_TABLES];
@@ -237,11 +309,15 @@ struct sim {
     struct sim_control *control;
     struct sim_net *net;
     sim_op_t *ops; /* in flight */
+    unsigned nops; /* so far */
 };
 
 /* ---- engine.c */
 uint64_t sim_random(sim_t *sim, uint64_t below); /* 0 when below is 0 */
 int sim_chance(sim_t *sim, unsigned percent);
+uint64_t sim_random_of(sim_t *sim, sim_kind_t kind, uint64_t below);
+/* Shall something of this kind happen now? */
+int sim_fault(sim_t *sim, sim_kind_t kind, unsigned percent);
 void sim_schedule(sim_t *sim, uint64_t at, int node, sim_event_fn fn, void *obj, uint64_t arg);
 int sim_next(sim_t *sim); /* runs one event; 0: none is left */
 void sim_queue_free(sim_t *sim);
@@ -263,6 +339,8 @@ void sim_cut_some_link(sim_t *sim);
 /* All links of a process that is killed. */
 void sim_cut_node(sim_t *sim, int node);
 int sim_link_server(const sim_link_t *link);
+/* When what is sent now arrives, if it takes until `at` where nothing is silent. */
+uint64_t sim_arrival(sim_t *sim, int from, int to, uint64_t at);
 
 /* ---- server.c */
 void sim_server_start(sim_t *sim, int index);
@@ -301,15 +379,20 @@ void sim_control_close(sim_t *sim);
 void sim_control_kill(sim_t *sim); /* the coordinator; it is started again with its state file */
 void sim_control_cut(sim_t *sim);  /* some of its connections */
 int sim_control_is_quiet(const sim_t *sim);
+int sim_control_is_formed(const sim_t *sim);
 int sim_control_is_finished(const sim_t *sim);
 
 /* ---- member.c */
 void sim_control_started(sim_t *sim, int node); /* a new process wants in */
 void sim_control_died(sim_t *sim, int node);
+/* The worker asks to leave; is it out? */
+void sim_control_leave(sim_t *sim, int node);
+int sim_control_has_left(const sim_t *sim, int node);
 void sim_control_set(sim_worker_t *worker, uint32_t table, const char *key, double value,
                      uint64_t from_step);
 
 /* ---- tables.c */
+const char *sim_table_name(const sim_t *sim, uint32_t id); /* "-": not of a table */
 sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view);
 void sim_tables_free(sim_t *sim);
 int sim_same_group(const sim_table_t *a, const sim_table_t *b);
@@ -336,10 +419,36 @@ void sim_model_observe(sim_t *sim, const sim_server_t *server);
 int sim_model_is_settled(const sim_t *sim);
 void sim_model_finish(sim_t *sim);
 
-/* ---- run.c */
+/* ---- check.c */
+/* What a process was told of the job. */
+void sim_check_view(sim_t *sim, int node, const psrti_view_t *old, const psrti_view_t *view);
+void sim_check_server(const sim_server_t *server);
+void sim_check_worker(const sim_worker_t *worker);
+/* A server answers a worker. */
+void sim_check_answer(const sim_server_t *server, const psrt_hdr_t *hdr, const void *data,
+                      uint64_t len);
+/* Hands it to the worker. */
+psrt_rx_t sim_check_reply(sim_worker_t *worker, int server, psrt_msg_t *msg);
+/* When all is over. */
+void sim_check_end(sim_t *sim);
+
+/* ---- faults.c */
+void sim_plan_faults(sim_t *sim);
 void sim_exit_fenced(sim_t *sim, int node); /* the process found out that it was declared dead */
-/* Runs a seed, adds to counts. 0: an invariant broke, the text says which. */
-int sim_run(uint64_t seed, int trace, sim_counts_t *counts, char *text, size_t size);
+
+/* ---- run.c */
+/* Runs a seed, adds to counts, writes what happens to `trace` (NULL: not). 0: an invariant broke, the text
+ * says which. */
+int sim_run(const sim_case_t *what, FILE *trace, sim_counts_t *counts, char *text, size_t size);
+
+void sim_add_counts(sim_counts_t *to, const sim_counts_t *from);
+
+/* ---- shrink.c */
+extern const char *const sim_kind_names[SIM_KIND_COUNT];
+/* Leaves out of a case that fails what it does not need to fail. */
+void sim_shrink(sim_case_t *what);
+/* What matters of a case that fails: the events around the table that is blamed, and the accidents. */
+void sim_explain(const sim_case_t *what, FILE *out);
 
 static inline int sim_worker_node(const sim_t *sim, int rank) { return sim->nservers + rank; }
 

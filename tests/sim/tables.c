@@ -70,6 +70,13 @@ double *sim_values(sim_slice_t *s, uint64_t version)
     return s->values[version];
 }
 
+const char *sim_table_name(const sim_t *sim, uint32_t id)
+{
+    for (int i = 0; i < sim->ntables; i++)
+        if (id && sim->table[i].id == id) return sim->table[i].spec.name;
+    return "-";
+}
+
 sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
 {
     sim_table_t *t = &sim->table[sim->ntables++];

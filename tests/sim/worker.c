@@ -93,6 +93,7 @@ void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
 {
     psrti_view_t *old = w->view;
     if (old && view->number <= old->number) return;
+    sim_check_view(w->sim, sim_worker_node(w->sim, w->rank), old, view);
     w->view = psrti_view_ref(view);
     psrti_client_view(w->client, view);
     for (uint32_t i = 0; i < view->nowners; i++) {
@@ -109,6 +110,7 @@ static sim_op_t *op_new(sim_worker_t *w)
 {
     sim_op_t *op = calloc(1, sizeof *op);
     op->worker = w;
+    op->number = ++w->sim->nops;
     return op;
 }
 
@@ -157,7 +159,7 @@ static void op_submit(sim_op_t *op)
     sim->counts.ops++;
     sim_model_submit(sim, op);
     for (size_t i = 0; i < op->count; i++)
-        sim_trace(sim, "worker:%d op %p: %s%s%s %s [%llu +%llu) step %llu", w->rank, (void *)op,
+        sim_trace(sim, "worker:%d op %u: %s%s%s %s [%llu +%llu) step %llu", w->rank, op->number,
                   op->x[i].init   ? "init"
                   : op->x[i].grad ? "push"
                                   : "",
@@ -201,7 +203,8 @@ static int reap(sim_worker_t *w)
     psrti_cop_t *cop;
     while ((cop = psrti_client_completed(w->client))) {
         sim_op_t *op = PSRTI_CONTAINER_OF(cop, sim_op_t, cop);
-        sim_trace(w->sim, "worker:%d op %p ended: %s version %lld%s %s", w->rank, (void *)op,
+        sim_trace(w->sim, "worker:%d op %u of %s ended: %s version %lld%s %s", w->rank,
+                  op->number, op->table[0]->spec.name,
                   psrt_status_name(cop->result.status), (long long)cop->result.version,
                   cop->result.late ? " late" : "", cop->text ? cop->text : "");
         unlist(op);
@@ -229,6 +232,7 @@ void sim_worker_after(sim_worker_t *w)
     sim_t *sim = w->sim;
     uint64_t next = psrti_client_progress(w->client, sim->now);
     if (reap(w)) next = psrti_client_progress(w->client, sim->now);
+    sim_check_worker(w);
     next = PSRTI_MAX(next, sim->now + 1);
     if (next >= w->timer) return;
     w->timer = next;
@@ -237,7 +241,15 @@ void sim_worker_after(sim_worker_t *w)
 
 /* ---- the program ------------------------------------------------------------------------------- */
 
-static int is_usable(const sim_worker_t *w, int t) { return w->table[t] && !w->gone[t]; }
+static int is_usable(const sim_worker_t *w, int t)
+{
+    return w->table[t] && !w->gone[t] && !w->leaving;
+}
+
+static int is_idle(const sim_worker_t *w)
+{
+    return !w->running && w->client && psrti_client_outstanding(w->client) == 0;
+}
 
 static int wants_steps(const sim_worker_t *w, int t)
 {
@@ -248,11 +260,12 @@ int sim_worker_is_done(const sim_worker_t *w)
 {
     const sim_t *sim = w->sim;
     if (!sim->node[sim_worker_node(sim, w->rank)].alive) return 1;
+    if (w->leaving) return 0; /* soon it is gone */
     for (int t = 0; t < sim->ntables; t++) {
         if (sim->table[t].declared && !sim->table[t].lost && !w->table[t]) return 0;
         if (!sim->table[t].lost && wants_steps(w, t)) return 0;
     }
-    return !w->running && w->client && psrti_client_outstanding(w->client) == 0;
+    return is_idle(w);
 }
 
 static sim_table_t *some_table(sim_worker_t *w, int (*fits)(const sim_worker_t *w, int t))
@@ -351,7 +364,7 @@ static void do_pull(sim_worker_t *w)
 static void do_set(sim_worker_t *w)
 {
     sim_table_t *t = some_table(w, is_usable);
-    if (t && (t->optimizer != SIM_NONE || sim_chance(w->sim, 5))) sim_set_some(w, t);
+    if (t && !(w->sim->what.without >> SIM_set & 1) && (t->optimizer != SIM_NONE || sim_chance(w->sim, 5))) sim_set_some(w, t);
 }
 
 static void do_late(sim_worker_t *w)
@@ -375,8 +388,30 @@ static void do_cancel(sim_worker_t *w)
     for (sim_op_t *op = w->sim->ops; op; op = op->next)
         if (op->worker == w && !op->x[0].init && sim_random(w->sim, ++n) == 0) some = op;
     if (!some) return;
-    sim_trace(w->sim, "worker:%d op %p is canceled", w->rank, (void *)some);
+    sim_trace(w->sim, "worker:%d op %u is canceled", w->rank, some->number);
     psrti_client_cancel(w->client, &some->cop, PSRT_ERR_CANCELED);
+}
+
+static void on_exit_left(sim_t *sim, void *obj, uint64_t arg)
+{
+    (void)arg;
+    sim_worker_kill(sim, ((sim_worker_t *)obj)->rank);
+}
+
+/* Asks to leave, which it does with operations under way if they take long: they may wait for workers that
+ * wait for it. The process ends a moment after it was granted. */
+static int is_out(sim_worker_t *w)
+{
+    sim_t *sim = w->sim;
+    int node = sim_worker_node(sim, w->rank);
+    if (!sim->node[node].left) {
+        sim->node[node].left = 1;
+        sim_control_leave(sim, node);
+    }
+    if (!sim_control_has_left(sim, node)) return 0;
+    sim->counts.leaves++;
+    sim_schedule(sim, sim->now + sim_random(sim, 200 * MS), node, on_exit_left, w, 0);
+    return 1;
 }
 
 /* A worker that waits goes on pushing now and then, else two that wait for each other's steps on two
@@ -385,6 +420,7 @@ static void think(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_worker_t *w = obj;
     uint64_t what = sim_random(sim, 100);
+    if (w->leaving && (is_idle(w) || sim->now > w->leaving + 50 * MS) && is_out(w)) return;
     if (sim_chance(sim, sim->hurry)) do_cancel(w);
     if (w->running < w->appetite || what < 5) {
         if (what < 40)
@@ -411,6 +447,7 @@ void sim_worker_table(sim_worker_t *w, sim_table_t *t, uint64_t first_step)
     sim_t *sim = w->sim;
     if (w->table[t->index]) return;
     psrti_client_table(w->client, t->id, &t->spec, first_step, &w->table[t->index]);
+    w->first[t->index] = first_step;
     if (!t->rank0 || w->rank != 0) return;
     sim_op_t *op = op_new(w);
     psrti_transfer_t *x = op_add(op, t, INIT, 0, t->spec.elements);
@@ -432,7 +469,8 @@ void sim_worker_start(sim_t *sim, int rank)
     w->appetite = 1 + (unsigned)sim_random(sim, 5);
     n->life++;
     n->alive = 1;
-    n->fenced = 0;
+    n->fenced = n->doubted = n->frozen = 0;
+    n->sending = 0;
     n->stopped_until = n->incarnation = 0;
     const psrti_kernels_t *kernels;
     psrti_client_env_t env = { w,        env_send,  env_map,          env_verify,
