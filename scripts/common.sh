@@ -13,13 +13,13 @@ step() {
     "${@:2}"
 }
 
-# Configures and builds a preset with two jobs; compiler messages and progress are visible.
+# build_preset PRESET [ARGS OF cmake --build]: configures and builds it with two jobs; compiler messages and progress are visible.
 build_preset() {
     if command -v ccache >/dev/null; then
         export CMAKE_C_COMPILER_LAUNCHER=ccache
     fi
     step "configure $1" cmake --preset "$1" --log-level=WARNING
-    step "build $1" cmake --build --preset "$1" --parallel "${JOBS:-2}"
+    step "build $1" cmake --build --preset "$1" --parallel "${JOBS:-2}" "${@:2}"
 }
 
 build_dir() {

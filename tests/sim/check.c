@@ -32,8 +32,8 @@ static int goes_back(const psrti_view_t *old, const psrti_view_t *view)
 {
     int back = view->number < old->number;
     for (uint32_t i = 0; i < view->nworkers; i++) /* a place that waits for somebody has none */
-        back |= view->workers[i].alive &&
-                view->workers[i].incarnation < old->workers[i].incarnation;
+        back |=
+            view->workers[i].alive && view->workers[i].incarnation < old->workers[i].incarnation;
     for (uint32_t i = 0; i < view->nowners; i++)
         back |= view->owners[i].incarnation < old->owners[i].incarnation;
     for (uint32_t i = 0; i < view->nvshards; i++)
@@ -197,7 +197,8 @@ void sim_check_worker(const sim_worker_t *w)
         uint64_t numbers = c->vshards[v].next_seq - c->vshards[v].floor;
         w->sim->counts.most_numbers = PSRTI_MAX(w->sim->counts.most_numbers, numbers);
         if (numbers > PSRTI_WINDOW)
-            sim_fail(w->sim, "worker:%d has %llu numbers out", w->rank, (unsigned long long)numbers);
+            sim_fail(w->sim, "worker:%d has %llu numbers out", w->rank,
+                     (unsigned long long)numbers);
     }
     for (uint32_t i = 0; w->view && i < w->view->nowners; i++)
         queued += c->owners[i].count;

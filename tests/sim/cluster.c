@@ -90,7 +90,8 @@ void sim_conn_send(sim_t *sim, conn_t *c, int to_coordinator, const Psrt__Contro
     psrti_wire_pack(msg, p->bytes);
     int from = to_coordinator ? c->node : SIM_COORDINATOR;
     int to = to_coordinator ? SIM_COORDINATOR : c->node;
-    uint64_t at = sim_arrival(sim, from, to, sim->now + delay(sim)), *last = &c->last[to_coordinator];
+    uint64_t at = sim_arrival(sim, from, to, sim->now + delay(sim)),
+             *last = &c->last[to_coordinator];
     *last = PSRTI_MAX(at, *last + 1);
     sim_schedule(sim, *last, to_coordinator ? SIM_NOBODY : c->node, on_packet, p,
                  (uint64_t)to_coordinator);

@@ -15,10 +15,7 @@ static int living(sim_t *sim, sim_kind_t kind, int first, int count)
     return n ? node[sim_random_of(sim, kind, (uint64_t)n)] : SIM_NOBODY;
 }
 
-static int some_server(sim_t *sim, sim_kind_t kind)
-{
-    return living(sim, kind, 0, sim->nservers);
-}
+static int some_server(sim_t *sim, sim_kind_t kind) { return living(sim, kind, 0, sim->nservers); }
 
 static int some_worker(sim_t *sim, sim_kind_t kind)
 {
@@ -48,13 +45,13 @@ static void partition(sim_t *sim, void *obj, uint64_t arg)
     int mortal = (int)sim_random_of(sim, SIM_partition, 2);
     int node = mortal ? some_mortal(sim, SIM_partition)
                       : living(sim, SIM_partition, 0, sim->nservers + sim->nworkers);
-    int other = sim_random_of(sim, SIM_partition, 3) ? some_server(sim, SIM_partition)
-                                                     : SIM_COORDINATOR;
+    int other =
+        sim_random_of(sim, SIM_partition, 3) ? some_server(sim, SIM_partition) : SIM_COORDINATOR;
     (void)obj, (void)arg;
     if (node == SIM_NOBODY || other == SIM_NOBODY || other == node) return;
     int may_die = mortal && other == SIM_COORDINATOR;
-    uint64_t time = sim_random_of(sim, SIM_partition, may_die || other != SIM_COORDINATOR ? 900 * MS
-                                                                                         : 150 * MS);
+    uint64_t time = sim_random_of(sim, SIM_partition,
+                                  may_die || other != SIM_COORDINATOR ? 900 * MS : 150 * MS);
     int from = sim_random_of(sim, SIM_partition, 2) ? node : other;
     int to = from == node ? other : node;
     sim->silent_until[from][to] = sim->now + time;
@@ -157,7 +154,8 @@ static void isolate(sim_t *sim, void *obj, uint64_t servers)
     (void)obj;
     if (node == SIM_NOBODY) return;
     sim->node[node].doubted = 1;
-    sim->node[node].cut_off_until = sim->now + 100 * MS + sim_random_of(sim, SIM_isolation, 800 * MS);
+    sim->node[node].cut_off_until =
+        sim->now + 100 * MS + sim_random_of(sim, SIM_isolation, 800 * MS);
     sim_trace(sim, "%s is cut off from the coordinator", sim_node_name(sim, node, name));
 }
 

@@ -21,7 +21,7 @@
 typedef struct settings {
     sim_case_t what; /* of --seed */
     uint64_t first, seeds, jobs;
-    int one, trace, complete;
+    int one, trace, complete, brief;
 } settings_t;
 
 /* What the processes share. */
@@ -45,6 +45,7 @@ static const char usage[] =
     "  --seeds N     how many (1000), --first N: from which on (1)\n"
     "  --jobs N      processes (one a core)\n"
     "  --complete    fail also when one of the events that are counted never happened\n"
+    "  --brief       say only which seed fails, and why\n"
     "  --seed N      this one alone; --trace: print everything that happens in it\n"
     "  --without ..  leave out kinds of faults\n"
     "  --until MS    no fault begins later\n";
@@ -78,11 +79,12 @@ static unsigned kinds_or_exit(char *list)
 
 static settings_t parse(int argc, char **argv)
 {
-    static const struct option options[] = { { "seeds", 1, NULL, 'n' },   { "first", 1, NULL, 'f' },
-                                             { "jobs", 1, NULL, 'j' },    { "seed", 1, NULL, 's' },
-                                             { "without", 1, NULL, 'w' }, { "until", 1, NULL, 'u' },
-                                             { "trace", 0, NULL, 't' },   { "complete", 0, NULL, 'c' },
-                                             { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 } };
+    static const struct option options[] = {
+        { "seeds", 1, NULL, 'n' }, { "first", 1, NULL, 'f' },    { "jobs", 1, NULL, 'j' },
+        { "seed", 1, NULL, 's' },  { "without", 1, NULL, 'w' },  { "until", 1, NULL, 'u' },
+        { "trace", 0, NULL, 't' }, { "complete", 0, NULL, 'c' }, { "brief", 0, NULL, 'b' },
+        { "help", 0, NULL, 'h' },  { NULL, 0, NULL, 0 }
+    };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     settings_t s = { .first = 1, .seeds = 1000, .jobs = cores > 0 ? (uint64_t)cores : 1 };
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -95,6 +97,7 @@ static settings_t parse(int argc, char **argv)
         case 'u': s.what.until = number_or_exit(optarg) * MS; break;
         case 't': s.trace = 1; break;
         case 'c': s.complete = 1; break;
+        case 'b': s.brief = 1; break;
         case 'h': fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }
@@ -119,10 +122,11 @@ static void print_command(const sim_case_t *what)
     puts(" --trace");
 }
 
-static void explain(sim_case_t what, const char *text)
+static void explain(sim_case_t what, const char *text, int brief)
 {
     printf("seed %" PRIu64 " fails %s\n", what.seed, text);
     fflush(stdout);
+    if (brief) return;
     sim_shrink(&what);
     sim_explain(&what, stdout);
     print_command(&what);
@@ -139,7 +143,7 @@ static int run_one(const settings_t *s)
     else if (s->trace)
         printf("fails %s\n", text);
     else
-        explain(s->what, text);
+        explain(s->what, text, s->brief);
     return !fine;
 }
 
@@ -235,8 +239,8 @@ static int run_many(const settings_t *s)
 {
     sim_counts_t counts = { 0 };
     const struct job *first = NULL;
-    board_t *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                          -1, 0);
+    board_t *board =
+        mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) perror("psrt-sim"), exit(2);
     run_jobs(s, board);
     for (uint64_t i = 0; i < s->jobs; i++) {
@@ -247,7 +251,7 @@ static int run_many(const settings_t *s)
     if (!first) return print_counts(&counts, s->complete);
     sim_case_t what = { .seed = first->seed };
     if (first->text[0] == 'a') { /* "at .. ms": not one that ends the process */
-        explain(what, first->text);
+        explain(what, first->text, s->brief);
     } else {
         printf("seed %" PRIu64 " ends its process %s\n", what.seed, first->text);
         print_command(&what);

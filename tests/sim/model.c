@@ -20,8 +20,10 @@
 
 #include "sim.h"
 
-#define MAX_BATCHED 8 /* pushes to a slice in one batch */
+#define MAX_BATCHED 64 /* pushes to a slice in one batch */
 #define MAX_OPTIONAL 12
+#define MAX_GUESSES                                                                                \
+    200000 /* at one version; many steps that close at once, with much that is optional */
 
 /* ---- pushes ------------------------------------------------------------------------------------ */
 
@@ -302,6 +304,8 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     gather(t, s, v, &g);
     for (unsigned mask = 0; mask < 1u << g.nbits; mask++) {
         unsigned full = (1u << g.nbits) - 1 - mask; /* most likely: all of them */
+        if (sim->guesses++ == MAX_GUESSES) sim->given_up = 1;
+        if (sim->given_up) return 1;
         size_t n = pick(&g, full, chosen);
         double *next = sim_values(s, v + 1);
         memcpy(next, sim_values(s, v), sizeof next_state);
@@ -327,14 +331,17 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     return found;
 }
 
-/* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch. */
-static int explain_pushes(sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last,
-                          const double *state, const double *seen)
+/* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch, which are of
+ * one worker, in their order. */
+static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_unit_t *before,
+                          uint64_t v, uint64_t last, const double *state, const double *seen)
 {
     double params[2];
     sim_params(t, s, v, params);
-    for (sim_unit_t *u = s->units; u; u = u->next) {
-        if (u->applied || u->never) continue;
+    for (sim_unit_t *u = before ? before->next : s->units; u; u = u->next) {
+        if (u->applied || u->never || (before && before->rank != u->rank)) continue;
+        if (sim->guesses++ == MAX_GUESSES) sim->given_up = 1;
+        if (sim->given_up) return 1;
         double *next = sim_values(s, v + 1), next_state[SLICE];
         memcpy(next, sim_values(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
@@ -343,7 +350,7 @@ static int explain_pushes(sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t l
         u->applied = 1;
         u->version = v + 1;
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
-                          : explain_pushes(t, s, v + 1, last, next_state, seen)) {
+                          : explain_pushes(sim, t, s, u, v + 1, last, next_state, seen)) {
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
             return 1;
         }
@@ -388,10 +395,11 @@ static int is_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t ver
 {
     if (version == s->version) return memcmp(seen, s->values[version], s->len * sizeof *seen) == 0;
     if (version < s->version) return 0;
+    sim->guesses = 0;
     if (t->spec.consistency == PSRTI_SYNC)
         return explain(sim, t, s, s->version, version, s->state, seen);
     return version <= s->version + MAX_BATCHED &&
-           explain_pushes(t, s, s->version, version, s->state, seen);
+           explain_pushes(sim, t, s, NULL, s->version, version, s->state, seen);
 }
 
 /* The first values of a rank0 slice are those of one life of worker 0; pushes of the same batch may
@@ -478,12 +486,13 @@ static int workers_live(const sim_t *sim)
     return living;
 }
 
-/* Is every step applied that is complete? In two phases that takes a while after the last push. */
+/* Is every step applied that is complete? In two phases, and while a hyper-parameter is being set, that takes
+ * a while after the last push. */
 int sim_model_is_settled(const sim_t *sim)
 {
     for (int i = 0; i < sim->ntables && workers_live(sim); i++) {
         const sim_table_t *t = &sim->table[i];
-        if (!t->two_phase || !t->declared || t->lost || t->abandoned) continue;
+        if (t->spec.consistency != PSRTI_SYNC || !t->declared || t->lost || t->abandoned) continue;
         for (uint64_t k = 0; k < t->nslices; k++) {
             const sim_slice_t *slice = &t->slice[k]; /* as finish_slice asks for */
             if (slice->life == sim->node[slice->server].life && slice->version < sim->steps)

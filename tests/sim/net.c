@@ -19,7 +19,7 @@ typedef struct msg {
     const void *data;
     void *copy;
     uint64_t len, sum;
-    psrt_tx_t *tx; /* pending */
+    psrt_tx_t *tx;       /* pending */
     uint32_t generation; /* of the sender's memory, as the receiver was told */
     int deliveries, gone;
 } msg_t;
@@ -377,8 +377,7 @@ static void launch(msg_t *m)
         sim->counts.batches_cut += m->frame[TYPE_AT] == PSRTI_T_BATCH;
         sim_trace(sim, "  cut in mid-message");
         m->gone = 1;
-        if (sim_chance(sim, 50))
-            sim_schedule(sim, sim->now + latency(sim), to, arrive_short, m, 0);
+        if (sim_chance(sim, 50)) sim_schedule(sim, sim->now + latency(sim), to, arrive_short, m, 0);
         sever(l);
         return;
     }
@@ -420,8 +419,8 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
               (const char *[]){ "?", "HELLO", "WELCOME", "CTRL", "PUSH", "PULL", "INIT", "CLOCK",
                                 "ACK", "VALUE", "MOVED", "BYE", "CANCEL", "BATCH", "PARTIALS",
                                 "VERDICT" }[hdr->type],
-              sim_table_name(sim, hdr->table), (unsigned long long)(hdr->seq & ~(1ull << 63)), hdr->term,
-              (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
+              sim_table_name(sim, hdr->table), (unsigned long long)(hdr->seq & ~(1ull << 63)),
+              hdr->term, (unsigned long long)hdr->step, (unsigned long long)hdr->offset,
               (unsigned long long)hdr->length, hdr->flags, -(int)hdr->status);
     if (tx && len && sim_chance(sim, sim->faults.pend)) m->tx = tx;
     if (m->tx) sim->node[node_of(l, from_server)].sending++;
@@ -491,7 +490,8 @@ static void arrive_short(sim_t *sim, void *obj, uint64_t arg)
     int to = node_of(l, !m->from_server);
     psrt_msg_t msg = { .data = m->copy, .len = m->len / 2 };
     (void)arg;
-    if ((m->from_server ? l->worker_side : l->server_side) != UP || put_off(sim, to, arrive_short, m, 0))
+    if ((m->from_server ? l->worker_side : l->server_side) != UP ||
+        put_off(sim, to, arrive_short, m, 0))
         return;
     sim->counts.cut_short++;
     psrti_frame_decode(m->frame, &msg.hdr, NULL);

@@ -64,9 +64,11 @@ static void run(sim_t *sim)
         if (n % 64 == 0 && is_over(sim)) break;
         if (sim->now > sim->faults.until + HANG) describe_hang(sim);
     }
+    sim->counts.given_up += (uint64_t)sim->given_up;
     if (sim->given_up) return;
     if (!sim->failed && !is_over(sim)) describe_hang(sim);
-    if (sim_control_is_formed(sim)) sim->counts.slowest_end = (sim->now - PSRTI_MIN(sim->now, sim->faults.until)) / US;
+    if (sim_control_is_formed(sim))
+        sim->counts.slowest_end = (sim->now - PSRTI_MIN(sim->now, sim->faults.until)) / US;
     if (!sim->failed) sim_model_finish(sim);
     if (!sim->failed) sim_check_end(sim);
 }

@@ -111,7 +111,8 @@ typedef struct sim_unit sim_unit_t;
     X(owner_links_lost)                                                                            \
     X(scaled_twice)                                                                                \
     X(clipped)                                                                                     \
-    X(skipped)
+    X(skipped)                                                                                     \
+    X(given_up) /* seeds that the model left */
 /* The most there ever was of something that is bounded. */
 #define SIM_PEAKS(X)                                                                               \
     X(most_waits)                                                                                  \
@@ -166,19 +167,19 @@ typedef struct sim_faults {
     unsigned pend;
     unsigned window; /* messages in flight in one direction */
     uint64_t latency;
-    uint64_t batch; /* bytes of a batch at most, 0: none are made */
+    uint64_t batch;       /* bytes of a batch at most, 0: none are made */
     uint64_t span, until; /* faults are drawn for that time; none begins later than `until` */
 } sim_faults_t;
 
 typedef void (*sim_event_fn)(sim_t *sim, void *obj, uint64_t arg);
 
 typedef struct sim_node {
-    uint32_t life;                                      /* grows with every start and kill */
-    int alive, fenced;                                  /* fenced: declared dead while it lives */
-    int doubted; /* the coordinator may take it for dead at some time */
-    int frozen;  /* was stopped for longer than the lease, and not confirmed since: serves nobody */
+    uint32_t life;     /* grows with every start and kill */
+    int alive, fenced; /* fenced: declared dead while it lives */
+    int doubted;       /* the coordinator may take it for dead at some time */
+    int frozen; /* was stopped for longer than the lease, and not confirmed since: serves nobody */
     unsigned sending; /* sends that read its memory */
-    int left;    /* a worker that asked to leave: no other takes its place */
+    int left;         /* a worker that asked to leave: no other takes its place */
     uint64_t stopped_until, cut_off_until, incarnation; /* cut off from the coordinator */
 } sim_node_t;
 
@@ -203,7 +204,8 @@ struct sim_worker {
     psrti_view_t *view;
     uint64_t timer;
     unsigned running, appetite; /* ops in flight now, at most */
-    uint64_t leaving; /* since when; begins nothing more, and goes when all has ended. 0: it stays */
+    uint64_t
+        leaving; /* since when; begins nothing more, and goes when all has ended. 0: it stays */
 };
 
 /* One message's worth of a push, as the model knows it. */
@@ -283,6 +285,7 @@ struct sim {
     unsigned hurry;   /* per cent: of ops with a deadline, of thoughts that cancel one */
     int renumbered;   /* servers may hold slices under a number that is not used */
     int given_up;     /* the model does not know any more what must be           */
+    unsigned guesses; /* of the model, at the slice that it looks at             */
     char text[512];
     struct sim_queue *queue;
     sim_faults_t faults;

@@ -203,10 +203,10 @@ static int reap(sim_worker_t *w)
     psrti_cop_t *cop;
     while ((cop = psrti_client_completed(w->client))) {
         sim_op_t *op = PSRTI_CONTAINER_OF(cop, sim_op_t, cop);
-        sim_trace(w->sim, "worker:%d op %u of %s ended: %s version %lld%s %s", w->rank,
-                  op->number, op->table[0]->spec.name,
-                  psrt_status_name(cop->result.status), (long long)cop->result.version,
-                  cop->result.late ? " late" : "", cop->text ? cop->text : "");
+        sim_trace(w->sim, "worker:%d op %u of %s ended: %s version %lld%s %s", w->rank, op->number,
+                  op->table[0]->spec.name, psrt_status_name(cop->result.status),
+                  (long long)cop->result.version, cop->result.late ? " late" : "",
+                  cop->text ? cop->text : "");
         unlist(op);
         w->running--;
         count_end(w->sim, cop);
@@ -364,7 +364,9 @@ static void do_pull(sim_worker_t *w)
 static void do_set(sim_worker_t *w)
 {
     sim_table_t *t = some_table(w, is_usable);
-    if (t && !(w->sim->what.without >> SIM_set & 1) && (t->optimizer != SIM_NONE || sim_chance(w->sim, 5))) sim_set_some(w, t);
+    if (t && !(w->sim->what.without >> SIM_set & 1) &&
+        (t->optimizer != SIM_NONE || sim_chance(w->sim, 5)))
+        sim_set_some(w, t);
 }
 
 static void do_late(sim_worker_t *w)
