@@ -140,6 +140,20 @@ static psrt_status_t on_welcome(psrti_member_core_t *m, const Psrt__Welcome *msg
     return PSRT_OK;
 }
 
+/* Whoever gets views has arrays by worker, owner and virtual shard, made for the first one. */
+static psrt_status_t check_size(const psrti_member_core_t *m, const psrti_view_t *view)
+{
+    int fits = m->view ? view->nowners == m->view->nowners && view->nvshards == m->view->nvshards
+                       : m->p.servers == 0 || (view->nowners && view->nvshards);
+
+    if (fits && view->nworkers == m->p.workers) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_PROTOCOL,
+                      "view %llu of %u workers, %u server threads and %u virtual shards is not one "
+                      "of this job",
+                      (unsigned long long)view->number, view->nworkers, view->nowners,
+                      view->nvshards);
+}
+
 static psrt_status_t hand_up_view(psrti_member_core_t *m, const Psrt__View *in,
                                   const Psrt__Commit *commit)
 {
@@ -152,9 +166,11 @@ static psrt_status_t hand_up_view(psrti_member_core_t *m, const Psrt__View *in,
     psrt_status_t st =
         in->since ? psrti_view_changed(m->view, in, &view) : psrti_view_from_wire(in, &view);
     if (st != PSRT_OK) return st;
-    if (steps && commit->worker >= view->nworkers) {
+    st = check_size(m, view);
+    if (st == PSRT_OK && steps && commit->worker >= view->nworkers) st = PSRT_ERR_PROTOCOL;
+    if (st != PSRT_OK) {
         psrti_view_unref(view);
-        return PSRT_ERR_PROTOCOL;
+        return st;
     }
     psrti_view_unref(m->view);
     m->view = psrti_view_ref(view);

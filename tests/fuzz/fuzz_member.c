@@ -10,6 +10,7 @@
 
 #define SECOND PSRTI_NS_PER_S
 #define REQUESTS 64
+#define WORKERS 2
 
 enum { MODE_JOINED = 1, MODE_SERVER = 2 };
 enum { MESSAGE, LOST, TIME, DECLARE, BARRIER, WITHDRAW, SET, USED, HELD, LEAVE, EVENTS };
@@ -17,6 +18,7 @@ enum { MESSAGE, LOST, TIME, DECLARE, BARRIER, WITHDRAW, SET, USED, HELD, LEAVE, 
 typedef struct fx {
     psrti_member_core_t *core;
     uint64_t now, view, incarnation;
+    uint32_t owners, vshards; /* of the first view */
     int linked, dialing, ended;
     unsigned declares, barriers, sets; /* asked so far: they are numbered from 1 */
     uint8_t declared[REQUESTS], met[REQUESTS], set[REQUESTS]; /* answers to each */
@@ -59,9 +61,14 @@ static void on_view(void *arg, psrti_view_t *view, uint32_t worker, size_t count
     fx_t *fx = arg;
     volatile uint64_t sum = 0;
     FUZZ_ASSERT(fx->incarnation && view->number >= fx->view);
+    /* Whoever holds a view has arrays by worker, owner and virtual shard. */
+    if (fx->owners) FUZZ_ASSERT(view->nowners == fx->owners && view->nvshards == fx->vshards);
+    FUZZ_ASSERT(view->nworkers == WORKERS);
+    fx->owners = view->nowners, fx->vshards = view->nvshards;
     fx->view = view->number;
     for (size_t i = 0; i < count; i++)
         sum += table[i] + from_step[i];
+    (void)sum;
     if (count) FUZZ_ASSERT(worker < view->nworkers);
     for (uint32_t v = 0; v < view->nvshards; v++)
         FUZZ_ASSERT(view->vshards[v].owner < view->nowners);
@@ -151,7 +158,7 @@ static void open_core(fx_t *fx, int server, const psrti_view_owner_t *thread)
 {
     psrti_member_core_params_t p = {
         .task = PSRTI_TASK(server ? PSRTI_SERVER : PSRTI_WORKER, 0),
-        .workers = 2,
+        .workers = WORKERS,
         .servers = 2,
         .nthreads = server ? 1 : 0,
         .threads = thread,
@@ -254,7 +261,7 @@ static void welcome(Psrt__Welcome *body)
 
 static psrti_view_t *make_view(uint64_t number)
 {
-    psrti_view_t *view = psrti_view_new(2, 2, 8);
+    psrti_view_t *view = psrti_view_new(WORKERS, 2, 8);
     FUZZ_ASSERT(view);
     view->number = number;
     view->generation = 1;

@@ -159,12 +159,23 @@ static void welcome(fixture_t *f, uint64_t incarnation)
     receive(f, &msg);
 }
 
-static void view(fixture_t *f, uint64_t number)
+static psrt_status_t receive_view(fixture_t *f, uint64_t number, size_t workers, size_t owners)
 {
     Psrt__View body = PSRT__VIEW__INIT;
+    Psrt__Worker worker = PSRT__WORKER__INIT, *worker_list[] = { &worker, &worker };
+    Psrt__Owner owner = PSRT__OWNER__INIT, *owner_list[] = { &owner, &owner };
     body.number = number;
+    body.n_workers = workers;
+    body.workers = worker_list;
+    body.n_owners = owners;
+    body.owners = owner_list;
     PSRTI_CONTROL(msg, VIEW, view, &body);
-    receive(f, &msg);
+    return psrti_member_core_message(f->m, &msg, f->now);
+}
+
+static void view(fixture_t *f, uint64_t number)
+{
+    cr_assert_eq(receive_view(f, number, 1, 1), PSRT_OK);
 }
 
 /* Joined as incarnation 3, with a view. */
@@ -338,5 +349,16 @@ Test(member, another_incarnation_is_not_ours)
     body.incarnation = 4;
     PSRTI_CONTROL(msg, WELCOME, welcome, &body);
     cr_assert_eq(psrti_member_core_message(f->m, &msg, f->now), PSRT_ERR_PROTOCOL);
+    fixture_free(f);
+}
+
+/* Workers and servers keep arrays by worker, owner and virtual shard, made for the first view. */
+Test(member, views_keep_their_size)
+{
+    fixture_t *f = joined();
+    cr_assert_eq(receive_view(f, 2, 1, 2), PSRT_ERR_PROTOCOL, "one more owner");
+    cr_assert_eq(receive_view(f, 2, 2, 1), PSRT_ERR_PROTOCOL, "one more worker");
+    cr_assert_eq(receive_view(f, 2, 1, 0), PSRT_ERR_PROTOCOL, "one owner less");
+    cr_assert_eq(receive_view(f, 2, 1, 1), PSRT_OK);
     fixture_free(f);
 }
