@@ -142,7 +142,7 @@ static psrt_rx_t on_partials(psrti_shard_t *s, const psrti_peer_t *peer, psrti_g
                              const psrt_hdr_t *hdr, const uint8_t *p, uint64_t len)
 {
     const psrti_verdict_t *v = &g->verdict;
-    if (!g->holders || len % ENTRY_BYTES) return PSRT_RX_BAD;
+    if (!g->holders || len == 0 || len % ENTRY_BYTES) return PSRT_RX_BAD;
     if (hdr->step == v->step && hdr->seq == (uint64_t)v->round) {
         g->holders[peer->owner].unsent = g->holders[peer->owner].count;
         s->counts.verdicts_repeated++;
