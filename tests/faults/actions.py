@@ -4,6 +4,7 @@ import resource
 import signal
 import time
 
+import cgroup
 import plant
 from rig import LEASE
 
@@ -134,6 +135,20 @@ class Actions:
 
         self.limit(role, rank, resource.RLIMIT_AS, size)
 
+    def no_memory_cgroup(self, role, rank):
+        """Whatever it needs now, it is killed for; the one that is started for it is free again."""
+        try:
+            group = cgroup.Memory(1 << 20)
+        except OSError as e:
+            return self.count(f"skipped: {e}")
+        try:
+            group.add(self.rig.ready_pid(role, rank))
+            self.kill_another(role, rank)()
+            self.pause(LONG)
+        finally:
+            group.close()
+        return None
+
     def launcher_kill(self, role, rank):
         del role, rank
         self.rig.proc.kill()
@@ -156,4 +171,5 @@ WEIGHTS = {
     ("no_descriptors", "server"): 1, ("no_descriptors", "worker"): 1,
     ("no_descriptors", "coordinator"): 1,
     ("no_memory", "server"): 1, ("no_memory", "worker"): 1, ("no_memory", "coordinator"): 1,
+    ("no_memory_cgroup", "server"): 1, ("no_memory_cgroup", "worker"): 1,
 }

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of random faults: each round is a job of its own, planned by its seed.
 
-    rounds.py [--rounds N] [--seconds T] [--seed S] [--only ACTION] [--verbose]
+    rounds.py [--network] [--rounds N] [--seconds T] [--seed S] [--only ACTION] [--verbose]
 """
 import argparse
 import dataclasses
 import random
+import signal
 import sys
 import time
 import traceback
 
-from actions import WEIGHTS, Actions
+import actions
+import network
 from rig import LEASE, Failure, Rig
 
 SLICE = 2**18
@@ -34,7 +36,7 @@ class Plan:
     launcher_dies: bool = False
 
 
-def make_plan(seed, only=None):
+def make_plan(seed, only=None, over_network=False):
     r = random.Random(seed)
     plan = Plan(seed)
     plan.consistency = r.choice(["async", "sync", "sync", "ssp:1", "ssp:3"])
@@ -46,39 +48,44 @@ def make_plan(seed, only=None):
     plan.elements = r.choice([SLICE + 301, 2 * SLICE + 5001])
     plan.refill = r.choice([0, 0, 0, 20, 100])
     plan.clock_jumps = r.random() < 0.2
-    choices = [c for c in WEIGHTS if only in (None, c[0], f"{c[0]}:{c[1]}")]
+    weights = network.WEIGHTS if over_network else actions.WEIGHTS
+    choices = [c for c in weights if only in (None, c[0], f"{c[0]}:{c[1]}")]
     if not choices and only != "launcher_kill":
-        raise SystemExit(f"rounds.py: no action {only}: {sorted({c[0] for c in WEIGHTS})}")
+        raise SystemExit(f"rounds.py: no action {only}: {sorted({c[0] for c in weights})}")
     faults = []
     for _ in range(r.choice([1, 2, 2, 3, 3]) if choices else 0):
-        what, role = r.choices(choices, [WEIGHTS[c] for c in choices])[0]
+        what, role = r.choices(choices, [weights[c] for c in choices])[0]
         counts = {"worker": plan.workers, "server": plan.servers}
         faults.append((what, role, r.randrange(counts.get(role, 1)), r.uniform(0, 0.4 * LEASE)))
-    plan.launcher_dies = only == "launcher_kill" or (not only and r.random() < 0.08)
+    if over_network:
+        plan.transport = r.choice(["zmq", "shm,zmq"])
+    else:
+        plan.launcher_dies = only == "launcher_kill" or (not only and r.random() < 0.08)
     if plan.launcher_dies:
         faults.append(("launcher_kill", "launcher", 0, r.uniform(0, 0.4 * LEASE)))
     plan.faults = tuple(faults)
     return plan
 
 
-def run_round(plan, totals):
-    with Rig(plan) as rig:
+def run_round(plan, totals, over_network):
+    with network.NetRig(plan) if over_network else Rig(plan) as rig:
         rig.start()
         rig.running()
-        actions = Actions(rig, random.Random(plan.seed + 1))
+        kind = network.NetActions if over_network else actions.Actions
+        faults = kind(rig, random.Random(plan.seed + 1))
         for what, role, rank, delay in plan.faults:
             time.sleep(delay)  # the moment of the fault, anywhere
             rig.note(f"{what} {role}:{rank}")
-            getattr(actions, what)(role, rank)
+            getattr(faults, what)(role, rank)
             rig.note(f"{what} {role}:{rank} done")
-            actions.count(f"{what} {role}")
+            faults.count(f"{what} {role}")
         if not plan.launcher_dies:
             rig.running()
             rig.note("all train")
             rig.finish()
         rig.nothing_left()
         summary = rig.check()
-        for what, n in actions.counts.items():
+        for what, n in faults.counts.items():
             totals[what] = totals.get(what, 0) + n
         for field in dataclasses.fields(summary):
             name = f"total {field.name}"
@@ -93,33 +100,53 @@ def report(rounds, failed, began, totals):
         print(f"  {totals[name]:8d}  {name}")
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(prog="scripts/soak faults", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=0, help="so many rounds (default 20)")
     parser.add_argument("--seconds", type=float, default=0, help="as many rounds as fit")
     parser.add_argument("--seed", type=int, default=None, help="of the first; the next one adds 1")
     parser.add_argument("--only", help="one action, such as kill or kill:server")
+    parser.add_argument("--network", action="store_true",
+                        help="two hosts, made of network namespaces, whose network fails")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**6)
-    rounds = args.rounds or (10**9 if args.seconds else 20)
+    if args.seed is None:
+        args.seed = random.SystemRandom().randrange(10**6)
+    args.rounds = args.rounds or (10**9 if args.seconds else 20)
+    return args
+
+
+def try_round(seed, args, totals):
+    """False: it failed, which was told."""
+    plan = make_plan(seed, args.only, args.network)
+    start = time.monotonic()
+    try:
+        summary = run_round(plan, totals, args.network)
+    except (Failure, OSError) as e:
+        flags = (" --network" if args.network else "") + (f" --only {args.only}" if args.only else "")
+        print(f"FAILED seed {seed}: {e}\n  plan: {plan}\n  again: scripts/soak faults --rounds 1 "
+              f"--seed {seed}{flags}", flush=True)
+        if not isinstance(e, Failure):
+            traceback.print_exc()
+        return False
+    if args.verbose:
+        print(f"seed {seed}: {time.monotonic() - start:.1f} s {plan}\n  {summary}", flush=True)
+    return True
+
+
+def main():
+    args = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left
     began, failed, totals, done = time.monotonic(), [], {}, 0
-    while done < rounds and (not args.seconds or time.monotonic() - began < args.seconds):
-        plan = make_plan(seed + done, args.only)
-        start = time.monotonic()
-        try:
-            summary = run_round(plan, totals)
-            if args.verbose:
-                print(f"seed {plan.seed}: {time.monotonic() - start:.1f} s {plan}\n  {summary}",
-                      flush=True)
-        except (Failure, OSError) as e:
-            failed.append(plan.seed)
-            only = f" --only {args.only}" if args.only else ""
-            print(f"FAILED seed {plan.seed}: {e}\n  plan: {plan}\n  again: scripts/soak faults "
-                  f"--rounds 1 --seed {plan.seed}{only}", flush=True)
-            if not isinstance(e, Failure):
-                traceback.print_exc()
-        done += 1
+    try:
+        while done < args.rounds and (not args.seconds or
+                                      time.monotonic() - began < args.seconds):
+            if not try_round(args.seed + done, args, totals):
+                failed.append(args.seed + done)
+            done += 1
+    except network.Unavailable as e:
+        print(f"skipped: {e}")
+        return 77
     report(done, failed, began, totals)
     return 1 if failed else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts, made of network namespaces joined by a veth pair: addresses, interfaces, IPv6."""
+"""Two hosts (netns.py): addresses, interfaces, IPv6."""
 import os
 import shutil
 import socket
@@ -7,43 +7,24 @@ import struct
 import subprocess
 import unittest
 
+import netns
 from job import AGENT, Agent, BIN, JobTest, Task, every
 
-TAG = f"{os.getpid() % 100000}"
 PORT = 7070
-
-
-def ip(*args):
-    subprocess.run(["ip", *args], check=True, capture_output=True)
 
 
 class Hosts(JobTest):
     @classmethod
     def setUpClass(cls):
-        cls.ns = [f"psrt{TAG}a", f"psrt{TAG}b"]
         try:
-            for ns in cls.ns:
-                ip("netns", "add", ns)
-                ip("-n", ns, "link", "set", "lo", "up")
-            ip("link", "add", "vetha", "netns", cls.ns[0], "type", "veth", "peer", "name", "vethb",
-               "netns", cls.ns[1])
-            for ns, dev, n in ((cls.ns[0], "vetha", 1), (cls.ns[1], "vethb", 2)):
-                ip("-n", ns, "addr", "add", f"10.77.0.{n}/24", "dev", dev)
-                ip("-n", ns, "addr", "add", f"fd77::{n}/64", "dev", dev, "nodad")
-                ip("-n", ns, "link", "set", dev, "up")
-                # An address that leads nowhere, as container bridges have; it must not be chosen.
-                ip("-n", ns, "link", "add", "br0", "type", "bridge")
-                ip("-n", ns, "addr", "add", "172.31.0.1/16", "dev", "br0")
-                ip("-n", ns, "link", "set", "br0", "up")
-        except (subprocess.CalledProcessError, FileNotFoundError) as e:
-            cls.tearDownClass()
-            raise unittest.SkipTest(f"no network namespaces here: {getattr(e, 'stderr', e)}")
+            cls.pair = netns.Pair(77)
+        except netns.Unavailable as e:
+            raise unittest.SkipTest(str(e))
+        cls.ns = cls.pair.names
 
     @classmethod
     def tearDownClass(cls):
-        for ns in cls.ns:
-            subprocess.run(["ip", "netns", "del", ns], capture_output=True)
-            shutil.rmtree(f"/etc/netns/{ns}", ignore_errors=True)
+        cls.pair.close()
 
     def on(self, job, host, argv, role, rank, stdin=False, **env):
         # Each host has its own job directory, with the same key in it.
@@ -53,7 +34,7 @@ class Hosts(JobTest):
             with open(os.open(job_dir + "/key", os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
                 f.write(f"psrt-job-key 1\nnonce={job.nonce}\nsecret={job.secret}\n")
         e = job.task_env(role, rank, {"PSRT_JOB_DIR": job_dir, **env})
-        argv = ["ip", "netns", "exec", self.ns[host]] + argv
+        argv = self.pair.on(host, argv)
         if not stdin:
             return Task(job, argv, e)
         a = Agent.__new__(Agent)
