@@ -89,8 +89,8 @@ class Actions:
 
     def kill_another(self, role, rank):
         others = [r for r in range(self.rig.plan.workers) if (role, r) != ("worker", rank)]
-        other = self.random.choice(others)
-        return lambda: self.kill("worker", other)
+        other = self.random.choice(others) if others else None
+        return lambda: others and self.kill("worker", other)
 
     def die_at_point(self, role, rank):
         self.at_point(plant.die_at, role, rank)

@@ -12,7 +12,7 @@ import sys
 import time
 
 from actions import LONG, SHORT, Actions
-from rig import BIN, HERE, WORKER, Failure, Rig
+from rig import BIN, HERE, TEST_BIN, Failure, Rig, Tasks
 
 sys.path.insert(0, str(HERE.parent / "integration"))
 
@@ -20,29 +20,6 @@ import netns  # noqa: E402
 
 Unavailable = netns.Unavailable
 PORT = 7070
-
-
-class Tasks:
-    """What the rig asks of psrt-launch, of several processes."""
-
-    def __init__(self):
-        self.all = []
-
-    def poll(self):
-        codes = [p.poll() for p in self.all]
-        if any(codes):
-            return next(c for c in codes if c)
-        return None if None in codes else 0
-
-    returncode = property(poll)
-
-    def kill(self):
-        for p in self.all:
-            p.kill()
-
-    def wait(self):
-        for p in self.all:
-            p.wait()
 
 
 class NetRig(Rig):
@@ -67,7 +44,7 @@ class NetRig(Rig):
         for rank in range(plan.servers):
             self.task(min(rank, 1), "server", rank, [f"{BIN}/psrtd"])
         for rank in range(plan.workers):
-            self.task(min(rank, 1), "worker", rank, [str(WORKER)])
+            self.task(min(rank, 1), "worker", rank, [str(TEST_BIN / self.worker)])
 
     def task(self, host, role, rank, argv):
         job_dir = self.root / f"host{host}"

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "launcher"))
 BUILD = pathlib.Path(os.environ.get("PSRT_TEST_BUILD", HERE.parents[1] / "build"))
 BIN = BUILD / "bin"
-WORKER = BUILD / "tests" / "bin" / "faults_worker"
+TEST_BIN = BUILD / "tests" / "bin"
 CLOCK_SHIM = BUILD / "lib" / "libintegration_clock_shim.so"  # not with sanitizers
 os.environ.setdefault("PSRT_TEST_LAUNCHER", str(BIN / "psrt-launch"))
 
@@ -32,8 +32,33 @@ class Failure(Exception):
     pass
 
 
+class Tasks:
+    """In the place of psrt-launch: processes that were started by hand."""
+
+    def __init__(self):
+        self.all = []
+
+    def poll(self):
+        codes = [p.poll() for p in self.all]
+        if any(codes):
+            return next(c for c in codes if c)
+        return None if None in codes else 0
+
+    returncode = property(poll)
+
+    def kill(self):
+        for p in self.all:
+            p.kill()
+
+    def wait(self):
+        for p in self.all:
+            p.wait()
+
+
 class Rig:
     """One job, its processes and files. Use as a context: whatever happens, nothing is left."""
+
+    worker = "faults_worker"
 
     def __init__(self, plan):
         self.plan = plan
@@ -86,7 +111,7 @@ class Rig:
         argv = [BIN / "psrt-launch", "-w", str(plan.workers), "-s", str(plan.servers),
                 "--log-dir", self.logs, "--grace", "3s", "--security", plan.security,
                 "--transport", plan.transport, "--server-command", f"{again} {BIN}/psrtd", "--",
-                again, WORKER]
+                again, TEST_BIN / self.worker]
         self.began = time.monotonic()
         with open(self.root / "launcher.log", "wb") as log:
             self.proc = subprocess.Popen([str(a) for a in argv], env=self.environment(), stdout=log,
@@ -98,12 +123,16 @@ class Rig:
         mark = self.mark.encode()
         return [p for p in pids() if p != os.getpid() and mark in process_environ(p)]
 
+    def task_marks(self, role, rank):
+        """What it has in its environment."""
+        return {f"PSRT_ROLE={role}".encode(), f"PSRT_RANK={rank}".encode()}
+
     def pid(self, role, rank):
         """The process itself, not the script that starts it again; None while there is none."""
         if role == "launcher":
             return self.proc.pid
-        comm = b"faults_worker" if role == "worker" else b"psrtd"
-        want = {self.mark.encode(), f"PSRT_ROLE={role}".encode(), f"PSRT_RANK={rank}".encode()}
+        comm = self.worker.encode() if role == "worker" else b"psrtd"
+        want = {self.mark.encode(), *self.task_marks(role, rank)}
         for p in pids():
             if process_text(p, "comm").strip() == comm and want <= set(process_environ(p)):
                 if not plant.ended(p):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of random faults: each round is a job of its own, planned by its seed.
 
-    rounds.py [--network] [--rounds N] [--seconds T] [--seed S] [--only ACTION] [--verbose]
+    rounds.py [--kind KIND] [--rounds N] [--seconds T] [--seed S] [--only ACTION] [--verbose]
 """
 import argparse
 import dataclasses
@@ -12,10 +12,17 @@ import time
 import traceback
 
 import actions
+import alone
 import network
+from actions import Actions
 from rig import LEASE, Failure, Rig
 
 SLICE = 2**18
+MAX_FAILED = 5  # of which logs are kept
+# How the job is started, what is done to it, how often each.
+KINDS = {"launched": (Rig, Actions, actions.WEIGHTS),
+         "network": (network.NetRig, network.NetActions, network.WEIGHTS),
+         "alone": (alone.AloneRig, Actions, alone.WEIGHTS)}
 
 
 @dataclasses.dataclass
@@ -36,7 +43,7 @@ class Plan:
     launcher_dies: bool = False
 
 
-def make_plan(seed, only=None, over_network=False):
+def make_plan(seed, only=None, kind="launched"):
     r = random.Random(seed)
     plan = Plan(seed)
     plan.consistency = r.choice(["async", "sync", "sync", "ssp:1", "ssp:3"])
@@ -48,7 +55,12 @@ def make_plan(seed, only=None, over_network=False):
     plan.elements = r.choice([SLICE + 301, 2 * SLICE + 5001])
     plan.refill = r.choice([0, 0, 0, 20, 100])
     plan.clock_jumps = r.random() < 0.2
-    weights = network.WEIGHTS if over_network else actions.WEIGHTS
+    weights = KINDS[kind][2]
+    if kind == "network":
+        plan.transport = r.choice(["zmq", "shm,zmq"])
+    if kind == "alone":
+        plan.workers = plan.servers = 1
+        plan.refill = 0
     choices = [c for c in weights if only in (None, c[0], f"{c[0]}:{c[1]}")]
     if not choices and only != "launcher_kill":
         raise SystemExit(f"rounds.py: no action {only}: {sorted({c[0] for c in weights})}")
@@ -57,9 +69,7 @@ def make_plan(seed, only=None, over_network=False):
         what, role = r.choices(choices, [weights[c] for c in choices])[0]
         counts = {"worker": plan.workers, "server": plan.servers}
         faults.append((what, role, r.randrange(counts.get(role, 1)), r.uniform(0, 0.4 * LEASE)))
-    if over_network:
-        plan.transport = r.choice(["zmq", "shm,zmq"])
-    else:
+    if kind == "launched":
         plan.launcher_dies = only == "launcher_kill" or (not only and r.random() < 0.08)
     if plan.launcher_dies:
         faults.append(("launcher_kill", "launcher", 0, r.uniform(0, 0.4 * LEASE)))
@@ -67,12 +77,12 @@ def make_plan(seed, only=None, over_network=False):
     return plan
 
 
-def run_round(plan, totals, over_network):
-    with network.NetRig(plan) if over_network else Rig(plan) as rig:
+def run_round(plan, totals, kind):
+    make_rig, make_actions, _ = KINDS[kind]
+    with make_rig(plan) as rig:
         rig.start()
         rig.running()
-        kind = network.NetActions if over_network else actions.Actions
-        faults = kind(rig, random.Random(plan.seed + 1))
+        faults = make_actions(rig, random.Random(plan.seed + 1))
         for what, role, rank, delay in plan.faults:
             time.sleep(delay)  # the moment of the fault, anywhere
             rig.note(f"{what} {role}:{rank}")
@@ -106,8 +116,8 @@ def parse():
     parser.add_argument("--seconds", type=float, default=0, help="as many rounds as fit")
     parser.add_argument("--seed", type=int, default=None, help="of the first; the next one adds 1")
     parser.add_argument("--only", help="one action, such as kill or kill:server")
-    parser.add_argument("--network", action="store_true",
-                        help="two hosts, made of network namespaces, whose network fails")
+    parser.add_argument("--kind", choices=sorted(KINDS), default="launched",
+                        help="under psrt-launch; over two network namespaces; with all embedded")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     if args.seed is None:
@@ -118,12 +128,12 @@ def parse():
 
 def try_round(seed, args, totals):
     """False: it failed, which was told."""
-    plan = make_plan(seed, args.only, args.network)
+    plan = make_plan(seed, args.only, args.kind)
     start = time.monotonic()
     try:
-        summary = run_round(plan, totals, args.network)
+        summary = run_round(plan, totals, args.kind)
     except (Failure, OSError) as e:
-        flags = (" --network" if args.network else "") + (f" --only {args.only}" if args.only else "")
+        flags = f" --kind {args.kind}" + (f" --only {args.only}" if args.only else "")
         print(f"FAILED seed {seed}: {e}\n  plan: {plan}\n  again: scripts/soak faults --rounds 1 "
               f"--seed {seed}{flags}", flush=True)
         if not isinstance(e, Failure):
@@ -139,8 +149,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left
     began, failed, totals, done = time.monotonic(), [], {}, 0
     try:
-        while done < args.rounds and (not args.seconds or
-                                      time.monotonic() - began < args.seconds):
+        while done < args.rounds and len(failed) < MAX_FAILED and (
+                not args.seconds or time.monotonic() - began < args.seconds):
             if not try_round(args.seed + done, args, totals):
                 failed.append(args.seed + done)
             done += 1

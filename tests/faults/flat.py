@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job in which workers come, go, cancel and die for as long as one likes; what lives on must not grow.
+
+    flat.py [--seconds T]
+
+Memory (RSS), descriptors, threads and mappings of launcher, coordinator, servers, and the workers that stay
+are sampled once a second. The first third is for warming up. Of the rest the trend is the median of the
+slopes between any two samples (Theil-Sen), which a few samples that caught a visitor do not move. The run
+fails when the trend adds up to more than 2 MiB of memory, or to one descriptor, thread or mapping more.
+"""
+import argparse
+import mmap
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+
+from rig import PATIENCE, Failure, Rig
+from rounds import Plan
+
+RSS_LIMIT = 2 << 20
+COUNT_LIMIT = 1.0
+MEASURES = ("rss", "descriptors", "threads", "mappings")
+
+
+class FlatRig(Rig):
+    worker = "faults_visitor"
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        (self.data / "cycles").write_bytes(bytes(64))
+        with open(self.data / "cycles", "r+b") as f:
+            self.map = mmap.mmap(f.fileno(), 64)
+
+    def cycles(self):
+        return list(memoryview(self.map).cast("Q")[:4])
+
+    def environment(self):
+        return {**super().environment(), "PSRT_LOG_LEVEL": "error"}
+
+
+def sample(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        rss = int(f.read().split()[1]) * mmap.PAGESIZE
+    with open(f"/proc/{pid}/maps") as f:
+        maps = sum(1 for _ in f)
+    return rss, len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps
+
+
+def trend(points):
+    """Growth from the first to the last of the (time, value), by the median of pairwise slopes."""
+    if len(points) > 400:  # that many pairs are enough
+        points = points[::len(points) // 400 + 1]
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[:i]]
+    return statistics.median(slopes) * (points[-1][0] - points[0][0]) if slopes else 0.0
+
+
+def watch(rig, seconds):
+    """{process: [(time, sample)]}"""
+    places = [("launcher", 0), ("coordinator", 0), ("server", 0), ("server", 1), ("worker", 0),
+              ("worker", 1)]
+    pids = {f"{role}:{rank}": rig.ready_pid(role, rank) for role, rank in places}
+    rig.until(lambda: min(rig.cycles()[:2]) > 2, "the workers train")
+    samples, end = {name: [] for name in pids}, time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(1)  # the interval of the samples
+        rig.check_alive()
+        for name, pid in pids.items():
+            try:
+                samples[name].append((time.monotonic(), sample(pid)))
+            except OSError as e:
+                raise Failure(f"{name} ended: {e}") from e
+    return samples
+
+
+def judge(samples):
+    print(f"{'process':14}" + "".join(f"{m + ' first':>18}{'last':>14}{'trend':>12}" for m in MEASURES))
+    grown = []
+    for name, all_of in samples.items():
+        warm = all_of[len(all_of) // 3:]
+        row = f"{name:14}"
+        for i, measure in enumerate(MEASURES):
+            growth = trend([(t, s[i]) for t, s in warm])
+            row += f"{warm[0][1][i]:18}{warm[-1][1][i]:14}{growth:12.1f}"
+            if growth >= (RSS_LIMIT if measure == "rss" else COUNT_LIMIT):
+                grown.append(f"{name}: {measure} by {growth:.0f}")
+        print(row)
+    if grown:
+        raise Failure("grown: " + ", ".join(grown))
+
+
+def keep(samples, path):
+    with open(path, "w") as f:
+        for name, all_of in samples.items():
+            f.writelines(f"{name} {t:.0f} {' '.join(map(str, s))}\n" for t, s in all_of)
+
+
+def run(seconds, seed, samples_file=None):
+    plan = Plan(seed, workers=4, transport="shm,zmq")
+    with FlatRig(plan) as rig:
+        rig.start()
+        samples = watch(rig, seconds)
+        print("visits: " + ", ".join(f"worker:{r} {n}" for r, n in enumerate(rig.cycles())))
+        if samples_file:
+            keep(samples, samples_file)
+        judge(samples)
+        (rig.data / "enough").touch()
+        for rank in range(4):
+            pid = rig.pid("worker", rank)
+            if pid:
+                rig.signal(pid, signal.SIGTERM)
+        rig.plan.launcher_dies = True  # whatever its exit code is: worker:2 may be dying
+        rig.until(lambda: rig.proc.poll() is not None, "the job ends", PATIENCE)
+        rig.nothing_left()
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/soak flat", description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--samples", help="file for all samples, a line each")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        run(args.seconds, random.SystemRandom().randrange(10**6), args.samples)
+    except Failure as e:
+        print(f"FAILED: {e}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
