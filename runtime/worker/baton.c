@@ -66,6 +66,7 @@ unsigned psrti_inbox_read(psrti_worker_t *w)
 static void hold(psrti_worker_t *w)
 {
     w->busy = 1;
+    w->holds++;
     w->holder = pthread_self();
 }
 
@@ -167,10 +168,12 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
 
 /* ---- the keeper -------------------------------------------------------------------------------- */
 
-/* Sleeps until it may have something to do. w->lock is held. */
-static void keeper_rest(psrti_worker_t *w, uint64_t quiet)
+/* Sleeps until it may have something to do. A caller that keeps the baton for long wakes it when it gives
+ * the baton back: a look each 200 us would only take cores from what it waits for. w->lock is held. */
+static void keeper_rest(psrti_worker_t *w, uint64_t quiet, int held_for_long)
 {
-    uint64_t ns = w->live_ops              ? KEEPER_AFTER_NS
+    uint64_t ns = held_for_long            ? KEEPER_IDLE_NS
+                  : w->live_ops            ? KEEPER_AFTER_NS
                   : quiet < KEEPER_IDLE_NS ? KEEPER_CALM_NS
                                            : KEEPER_IDLE_NS;
     uint64_t until = psrti_now_ns() + ns;
@@ -184,7 +187,7 @@ static void keeper_rest(psrti_worker_t *w, uint64_t quiet)
 void *psrti_keeper_main(void *arg)
 {
     psrti_worker_t *w = arg;
-    uint64_t looked = 0;
+    uint64_t looked = 0, hold_seen = 0;
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
         uint64_t now = psrti_now_ns();
@@ -193,7 +196,9 @@ void *psrti_keeper_main(void *arg)
         int due = !psrti_list_empty(&w->inbox) || now - looked >= KEEPER_IDLE_NS ||
                   (w->live_ops && quiet >= KEEPER_AFTER_NS);
         if (!due || !psrti_baton_try(w)) {
-            keeper_rest(w, quiet);
+            int held_for_long = w->busy && w->holds == hold_seen;
+            hold_seen = w->holds;
+            keeper_rest(w, quiet, held_for_long);
             continue;
         }
         int in_flight = w->live_ops != 0;

@@ -68,6 +68,7 @@ struct psrti_worker {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* baton free, an op done, a declaration answered, the end */
     int busy;               /* somebody holds the baton           */
+    uint64_t holds;         /* times it was taken                 */
     pthread_t holder;       /* if busy: who                       */
     int nested;             /* times its callbacks took it again  */
     int sleepers;           /* in cond wait on `changed`          */
