@@ -7,6 +7,7 @@
 #include "flags.h"
 #include "limits.h"
 #include "limits_pair.h"
+#include "limits_zmq.h"
 #include "stats.h"
 
 #define ROUNDS 5
@@ -92,6 +93,7 @@ static int cell_init(cell_t *c)
     if (missing) return bench_fail("%llu bytes: out of memory", (unsigned long long)bytes);
     ps_gradient_fill(c->grad, c->tables->elements, c->w->rank);
     if (c->w->pair) limits_pair_begin(c->w->pair, c->tables->elements);
+    if (c->w->zmq) return limits_zmq_begin(c->w->zmq, bytes);
     return 0;
 }
 
@@ -203,17 +205,18 @@ static int make_plan(cell_t *c)
 
 /* ---- the cell ------------------------------------------------------------------------------- */
 
-static void measure_limits(cell_t *c)
+static int measure_limits(cell_t *c)
 {
     limits_measure(&c->limits);
     if (c->w->pair) limits_pair_measure(c->w->pair, &c->limits, c->op == PS_PUSH_PULL);
+    return c->w->zmq ? limits_zmq_measure(c->w->zmq, c->op != PS_PULL, c->op != PS_PUSH) : 0;
 }
 
 /* The barriers keep the other workers asleep while worker 0 measures the limits. */
 static int run_round(cell_t *c, size_t round)
 {
     if (ps_barrier(c->w)) return -1;
-    if (c->w->rank == 0) measure_limits(c);
+    if (c->w->rank == 0 && measure_limits(c)) return -1;
     if (ps_barrier(c->w)) return -1;
     if (run_singles(c, c->singles, c->latency_us + c->latencies)) return -1;
     c->latencies += c->singles;
@@ -268,6 +271,10 @@ static int sum_rates(cell_t *c, double *sum_p)
 /* Two processes that share memory: they have a limit of their own where both work at once. */
 static void summarize_raw(cell_t *c, ps_row_t *row)
 {
+    if (c->w->zmq) {
+        row->raw_us = (double)row->bytes / limits_zmq_gbps(c->w->zmq) / 1000;
+        row->raw_ping_us = limits_zmq_ping_us(c->w->zmq);
+    }
     if (!c->w->pair) return;
     row->raw_us = c->op == PS_PUSH_PULL ? limits_pair_us(c->w->pair) : limit_us(c);
     row->raw_us /= (double)c->tables->count;

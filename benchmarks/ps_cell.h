@@ -28,6 +28,7 @@ typedef struct ps_worker {
     float plan_sent[2];       /* what worker 0 pushed to plan_table so far */
     float rate_sent;          /* what this worker pushed to rate_table so far */
     struct limits_pair *pair; /* worker 0 of transport shm; else NULL */
+    struct limits_zmq *zmq;   /* worker 0 of transport zmq; else NULL */
 } ps_worker_t;
 
 /* The gradient of worker `rank` at element i: 0..3, distinct for neighbours and workers. */

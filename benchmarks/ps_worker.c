@@ -6,6 +6,7 @@
 #include "flags.h"
 #include "limits.h"
 #include "limits_pair.h"
+#include "limits_zmq.h"
 #include "ps_cell.h"
 #include "stats.h"
 
@@ -174,13 +175,23 @@ static uint64_t largest_operation(const ps_options_t *o)
     return bytes;
 }
 
+/* That psrt-launch told the job. */
+static const char *security_level(void)
+{
+    const char *level = getenv("PSRT_SECURITY");
+    return level ? level : "encrypted";
+}
+
 /* The process of the raw limit starts before the runtime does, which has threads. */
 static int start_raw(ps_worker_t *w, ps_transport_t transport)
 {
     const char *rank = getenv("PSRT_RANK");
-    if (transport != PS_SHM || !rank || strcmp(rank, "0") != 0) return 0;
-    w->pair = limits_pair_start(largest_operation(w->options));
-    return w->pair ? 0 : -1;
+    if (transport == PS_INPROC || !rank || strcmp(rank, "0") != 0) return 0;
+    if (transport == PS_SHM)
+        w->pair = limits_pair_start(largest_operation(w->options));
+    else
+        w->zmq = limits_zmq_start(security_level(), w->options->seconds);
+    return w->pair || w->zmq ? 0 : -1;
 }
 
 int ps_worker_run(const ps_options_t *options)
@@ -198,6 +209,7 @@ int ps_worker_run(const ps_options_t *options)
     if (!failed) failed = ps_barrier(&w);
     psrt_context_destroy(w.ctx);
     limits_pair_stop(w.pair);
+    limits_zmq_stop(w.zmq);
     free(w.requests);
     return failed ? -1 : 0;
 }

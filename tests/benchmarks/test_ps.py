@@ -37,7 +37,7 @@ class Ps(unittest.TestCase):
 
     def check(self, row):
         self.assertEqual(list(row), KEYS)
-        unmeasured = [] if row["transport"] == "shm" and row["op"] != "declare" else RAW
+        unmeasured = RAW if row["transport"] == "inproc" else []
         if row["op"] == "declare":
             unmeasured = RAW + ["total_gbps"]
         for key in KEYS[6:]:
