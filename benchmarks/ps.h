@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define PS_SIZES_MAX 64
+#define PS_TASKS_MAX 64
 
 typedef enum ps_op { PS_PUSH, PS_PULL, PS_PUSH_PULL, PS_OPS, PS_DECLARE = PS_OPS } ps_op_t;
 typedef enum ps_buffers {

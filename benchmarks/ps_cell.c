@@ -220,6 +220,7 @@ static int run_round(cell_t *c, size_t round)
     if (ps_barrier(c->w)) return -1;
     if (run_singles(c, c->singles, c->latency_us + c->latencies)) return -1;
     c->latencies += c->singles;
+    if (c->w->workers > 1 && ps_barrier(c->w)) return -1;
     return run_pipelined(c, c->pipelined, &c->ops_per_s[round]);
 }
 
@@ -253,18 +254,23 @@ static double limit_us(cell_t *c)
     }
 }
 
-/* What all workers did together: everyone adds its rate to a table of one element. */
-static int sum_rates(cell_t *c, double *sum_p)
+/* What all workers did together: they began together and did the same number of operations, so it is
+ * the slowest one's rate that counts for all. Everyone adds its own to its element of a table. */
+static int total_rate(cell_t *c, double *total_p)
 {
     ps_worker_t *w = c->w;
-    float rate = (float)bench_median(c->ops_per_s, ROUNDS), change = rate - w->rate_sent, sum;
+    float rate = (float)bench_median(c->ops_per_s, ROUNDS), change[PS_TASKS_MAX] = { 0 };
+    change[w->rank] = rate - w->rate_sent;
     w->rate_sent = rate;
-    if (psrt_push(w->rate_table, &change, NULL) != PSRT_OK)
+    if (psrt_push(w->rate_table, change, NULL) != PSRT_OK)
         return bench_fail("rates: %s", psrt_last_error());
+    float all[PS_TASKS_MAX];
     if (ps_barrier(w)) return -1;
-    if (psrt_pull(w->rate_table, &sum, NULL) != PSRT_OK)
+    if (psrt_pull(w->rate_table, all, NULL) != PSRT_OK)
         return bench_fail("rates: %s", psrt_last_error());
-    *sum_p = (double)sum;
+    for (uint32_t i = 0; i < w->workers; i++)
+        if (all[i] < rate) rate = all[i];
+    *total_p = (double)rate * w->workers;
     return ps_barrier(w); /* nobody adds the next rate */
 }
 
@@ -305,7 +311,7 @@ int ps_cell_run(ps_worker_t *w, ps_tables_t *tables, ps_op_t op, ps_buffers_t bu
     for (size_t round = 0; round < ROUNDS && !failed; round++)
         failed = run_round(&cell, round);
     double all = 0;
-    failed = failed || verify(&cell) || sum_rates(&cell, &all);
+    failed = failed || verify(&cell) || total_rate(&cell, &all);
     if (!failed && w->rank == 0) summarize(&cell, row_p);
     row_p->all_ops_per_s = all * (double)tables->count;
     /* After a failure operations may still use the memory: it goes with the process. */

@@ -9,7 +9,6 @@
 #include "ps.h"
 
 #define SIZE_LIMIT ((uint64_t)1 << 30)
-#define TASKS_LIMIT 64
 #define TABLES_LIMIT 1000000
 #define DEFAULT_SIZES "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
 
@@ -114,12 +113,12 @@ static int parse_count(const char *name, const char *text, uint32_t limit, uint3
 
 static int set_workers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, TASKS_LIMIT, &((ps_options_t *)options)->workers);
+    return parse_count(name, text, PS_TASKS_MAX, &((ps_options_t *)options)->workers);
 }
 
 static int set_servers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, TASKS_LIMIT, &((ps_options_t *)options)->servers);
+    return parse_count(name, text, PS_TASKS_MAX, &((ps_options_t *)options)->servers);
 }
 
 static int set_tables(void *options, const char *name, const char *text)
@@ -222,7 +221,7 @@ static int print_help(void)
         "             1 MiB or 4 MiB, whichever is fastest, and dropped by the receiver. push: from the\n"
         "             worker; pull: to it; push_pull: one after the other\n"
         "  / raw      GB/s divided by raw\n"
-        "  total      GB/s of all workers together\n"
+        "  total      GB/s of all workers together, from their common start to the end of the last one\n"
         "  p50, p99   us from the start of an operation to the return of its wait, one at a time\n"
         "  ops/s      tables transferred per second, several operations in flight\n"
         "  limit us   time of the limit for one table of an operation\n"

@@ -159,7 +159,7 @@ static int join(ps_worker_t *w)
     w->servers = attr.servers;
     w->requests = calloc(w->options->tables, sizeof *w->requests);
     if (!w->requests) return bench_fail("out of memory");
-    psrt_dense_params_t plan = table_params(2, "async"), rate = table_params(1, "async");
+    psrt_dense_params_t plan = table_params(2, "async"), rate = table_params(w->workers, "async");
     if (psrt_dense_create(w->ctx, "plan", &plan, &w->plan_table) == PSRT_OK &&
         psrt_dense_create(w->ctx, "rate", &rate, &w->rate_table) == PSRT_OK)
         return 0;

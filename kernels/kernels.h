@@ -42,6 +42,9 @@ typedef struct psrti_kernels {
     int score;
     int (*supported)(void);
     void (*copy)(void *dst, const void *src, uint64_t bytes);
+    /* The same past the caches, where the variant can: for more than they hold, and for what another
+     * core reads first. */
+    void (*stream)(void *dst, const void *src, uint64_t bytes);
     struct psrti_kernels_of_type {
         psrti_add_fn add;
         psrti_divide_fn divide;

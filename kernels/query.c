@@ -10,6 +10,7 @@
 /* Name; bytes of an element of dst, a, b; the call. */
 #define KERNELS(X)                                                                                 \
     X(copy, 1, 1, 0, k->copy(dst, a, n))                                                           \
+    X(stream, 1, 1, 0, k->stream(dst, a, n))                                                       \
     X(add_f32, 4, 4, 4, k->f32.add(dst, a, b, n))                                                  \
     X(add_f64, 8, 8, 8, k->f64.add(dst, a, b, n))                                                  \
     X(add_i32, 4, 4, 4, k->add_i32(dst, a, b, n))                                                  \

@@ -38,8 +38,8 @@ PSRTI_TARGET_AVX2 static inline void copy_block(char *dst, const char *src)
  *   from the end           57      49      47      27       12       15
  *   non-temporal stores    26      26      28      27       25       22
  *
- * Non-temporal stores win only when the buffers are larger than L3; the runtime copies slices of a
- * MiB or two that are read right after, so they are not used. */
+ * Non-temporal stores win only when the buffers are larger than L3, or when another core holds the lines
+ * that are written: psrti_stream_avx2 has them. */
 PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes)
 {
     if (bytes < COPY_LIBC_BELOW) {
@@ -52,6 +52,35 @@ PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t byte
     for (; i + COPY_BLOCK <= bytes; i += COPY_BLOCK)
         copy_block(to + i, from + i);
     if (i < bytes) copy_block(to + bytes - COPY_BLOCK, from + bytes - COPY_BLOCK);
+}
+
+PSRTI_TARGET_AVX2 static inline void stream_block(char *dst, const char *src)
+{
+    const __m256i *from = (const __m256i *)src;
+    __m256i *to = (__m256i *)dst;
+    __m256i v[8];
+    for (int i = 0; i < 8; i++)
+        v[i] = _mm256_loadu_si256(from + i);
+    for (int i = 0; i < 8; i++)
+        _mm256_stream_si256(to + i, v[i]);
+}
+
+/* Blocks start at a line of dst: half a line written past the cache is slower than either. The fence
+ * makes what was written visible before whatever tells of it. */
+PSRTI_TARGET_AVX2 void psrti_stream_avx2(void *dst, const void *src, uint64_t bytes)
+{
+    uint64_t i = -(uintptr_t)dst % 64;
+    char *to = dst;
+    const char *from = src;
+    if (bytes < i + COPY_BLOCK) {
+        psrti_copy_avx2(dst, src, bytes);
+        return;
+    }
+    memcpy(to, from, i);
+    for (; i + COPY_BLOCK <= bytes; i += COPY_BLOCK)
+        stream_block(to + i, from + i);
+    _mm_sfence();
+    memcpy(to + i, from + i, bytes - i);
 }
 
 /* The loops differ in type and operation only. The tail is the scalar operation, which gives the same
@@ -240,6 +269,7 @@ const psrti_kernels_t psrti_kernels_avx2 = {
     .score = 20,
     .supported = psrti_cpu_has_avx2,
     .copy = psrti_copy_avx2,
+    .stream = psrti_stream_avx2,
     .f32 = { psrti_add_f32_avx2, divide_f32, scale_f32, squares_f32 },
     .f64 = { psrti_add_f64_avx2, divide_f64, scale_f64, squares_f64 },
     .add_i32 = psrti_add_i32_avx2,

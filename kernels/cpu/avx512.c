@@ -167,6 +167,7 @@ const psrti_kernels_t psrti_kernels_avx512 = {
     .score = 30,
     .supported = psrti_cpu_has_avx512,
     .copy = psrti_copy_avx2,
+    .stream = psrti_stream_avx2,
     .f32 = { psrti_add_f32_avx2, divide_f32, scale_f32, squares_f32 },
     .f64 = { psrti_add_f64_avx2, divide_f64, scale_f64, squares_f64 },
     .add_i32 = psrti_add_i32_avx2,

@@ -20,6 +20,7 @@ extern const psrti_kernels_t psrti_kernels_avx2;
 extern const psrti_kernels_t psrti_kernels_avx512;
 /* Of psrti_kernels_avx2, which psrti_kernels_avx512 shares. */
 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes);
+void psrti_stream_avx2(void *dst, const void *src, uint64_t bytes);
 void psrti_add_f32_avx2(void *dst, const void *a, const void *b, uint64_t n);
 void psrti_add_f64_avx2(void *dst, const void *a, const void *b, uint64_t n);
 void psrti_add_i32_avx2(void *dst, const void *a, const void *b, uint64_t n);

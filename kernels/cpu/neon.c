@@ -170,6 +170,7 @@ const psrti_kernels_t psrti_kernels_neon = {
     .score = 20,
     .supported = supported,
     .copy = copy,
+    .stream = copy,
     .f32 = { add_f32, divide_f32, scale_f32, squares_f32 },
     .f64 = { add_f64, divide_f64, scale_f64, squares_f64 },
     .add_i32 = add_i32,

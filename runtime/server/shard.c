@@ -20,7 +20,10 @@ psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,
     s->k = kernels;
     s->env = *env;
     s->scratch = aligned_alloc(64, PSRTI_APPLY_BLOCK);
-    if (!s->scratch) {
+    s->fresh = aligned_alloc(64, PSRTI_APPLY_BLOCK);
+    if (!s->scratch || !s->fresh) {
+        free(s->scratch);
+        free(s->fresh);
         free(s);
         return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server shard");
     }
@@ -101,6 +104,7 @@ void psrti_shard_destroy(psrti_shard_t *s)
     psrti_view_unref(s->view);
     free(s->owners);
     free(s->scratch);
+    free(s->fresh);
     free(s);
 }
 

@@ -168,11 +168,11 @@ struct psrti_shard {
     psrti_stx_t *free_tx;
     psrti_list_t free_owed;
     psrti_batches_t batches;
-    int gathering;      /* replies are kept until psrti_gather_end */
-    psrti_list_t owing; /* peers with replies that were gathered   */
-    void *scratch;      /* PSRTI_APPLY_BLOCK */
-    uint64_t now;       /* of the last psrti_shard_progress               */
-    uint64_t next_due;  /* no group of waiting_groups has to act earlier */
+    int gathering;         /* replies are kept until psrti_gather_end */
+    psrti_list_t owing;    /* peers with replies that were gathered   */
+    void *scratch, *fresh; /* PSRTI_APPLY_BLOCK: a gradient; values on their way into a block */
+    uint64_t now;          /* of the last psrti_shard_progress               */
+    uint64_t next_due;     /* no group of waiting_groups has to act earlier */
     psrti_list_t groups, dirty_groups, waiting_groups;
     psrti_owner_link_t *owners; /* by owner */
     psrti_shard_counts_t counts;

@@ -35,15 +35,18 @@ static const void *combine(psrti_shard_t *s, const psrti_stable_t *t, const void
     return g;
 }
 
-/* The update of one block, which lies at element `at` of the slice and becomes part of `out`. */
+/* The update of one block, which lies at element `at` of the slice and becomes part of `out`. Another
+ * version's block was read by other cores before: they hold its lines, and whoever pulls the new version
+ * reads it first, so it is written past the caches. */
 static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *blk, uint64_t at,
                         const psrti_block_t *in, psrti_block_t *out)
 {
     psrti_stable_t *t = slice->table;
     psrt_dtype_t dtype = t->spec.acc_dtype;
     uint64_t off = at * t->acc_bytes;
+    int fresh = out != in && !slice->master;
     blk->value_in = (const char *)(slice->master ? slice->master : in->data) + off;
-    blk->value_out = (char *)(slice->master ? slice->master : out->data) + off;
+    blk->value_out = fresh ? s->fresh : (char *)(slice->master ? slice->master : out->data) + off;
     for (int j = 0; j < t->opt.num_states; j++)
         blk->state[j] = (char *)slice->state[j] + off;
     if (!t->opt.ops)
@@ -55,6 +58,7 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
     if (slice->master)
         psrti_arith_round(s->k, dtype, t->wire_value, (char *)out->data + at * t->value_bytes,
                           blk->value_out, blk->n);
+    if (fresh) s->k->stream((char *)out->data + off, s->fresh, blk->n * t->acc_bytes);
     psrti_average_update(slice, at, blk->value_out, blk->n);
 }
 

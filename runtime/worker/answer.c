@@ -111,7 +111,7 @@ static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, ps
     /* Withdrawn by the server: it is being fenced; the link's loss makes us ask again. */
     if (c->env.map(c->env.arg, owner, msg, &data) != PSRT_OK) return PSRT_RX_DONE;
     if (p->table->spec.codec == PSRTI_CODEC_NONE)
-        c->k->copy(p->value, data, msg->len);
+        (p->op && p->op->is_bulk ? c->k->stream : c->k->copy)(p->value, data, msg->len);
     else
         psrti_half_of(c, p->table->spec.codec)->to_f32(p->value, data, p->count);
     if (c->env.verify(c->env.arg, owner, msg) != PSRT_OK) return PSRT_RX_DONE;

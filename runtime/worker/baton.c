@@ -149,7 +149,7 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
     psrti_spin_begin(&w->spin);
     for (;;) {
         unsigned events = psrti_baton_move(w);
-        if (events) psrti_spin_hit(&w->spin);
+        if (events) psrti_spin_begin(&w->spin);
         if (done && atomic_load_explicit(done, memory_order_acquire)) return;
         if (atomic_load(&w->takers) || (give_way && atomic_load(&w->wanted))) return;
         if (events) {

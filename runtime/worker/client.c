@@ -9,6 +9,9 @@
 #include "base/log.h"
 #include "runtime/worker/client_int.h"
 
+/* More than a core's share of the caches. */
+#define BULK_BYTES (8u << 20)
+
 /* ---- life -------------------------------------------------------------------------------------- */
 
 psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t cancel_ns,
@@ -460,6 +463,14 @@ static int is_refused(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t
     return op->ended;
 }
 
+static uint64_t pulled_bytes(const psrti_transfer_t *x, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        if (x[i].value) bytes += x[i].count * x[i].table->elem;
+    return bytes;
+}
+
 void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfer_t *transfers,
                          size_t count)
 {
@@ -471,6 +482,7 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     op->result.version = UINT64_MAX;
     if (is_refused(c, op, transfers, count)) return;
     psrt_status_t rc = PSRT_OK;
+    op->is_bulk = pulled_bytes(transfers, count) >= BULK_BYTES;
     for (size_t i = 0; !rc && i < count; i++)
         rc = add_transfer(c, op, &transfers[i], &made);
     if (rc) {

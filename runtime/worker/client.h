@@ -33,6 +33,7 @@ typedef struct psrti_cop {
     psrt_result_t result;
     char *text; /* of a failure, malloc'ed; the owner frees it */
     int ended;
+    int is_bulk;         /* its values are more than a cache holds */
     uint64_t deadline;   /* set by the owner; 0: none                                  */
     psrti_list_t timed;  /* in the client's list of ops with a deadline                 */
     psrt_status_t asked; /* ERR_CANCELED or ERR_DEADLINE: to end as soon as it can      */

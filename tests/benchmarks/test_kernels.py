@@ -10,7 +10,8 @@ import unittest
 BENCH = os.environ["PSRT_TEST_BENCH"]
 DEADLINE = 200  # seconds; only shows that nothing hangs
 KEYS = ["kernel", "variant", "bytes", "gbps", "memcpy_gbps", "plain_gbps", "ratio"]
-KERNELS = {"copy", "add_f32", "add_f64", "add_i32", "add_i64", "add_f16_to_f32", "add_bf16_to_f32",
+KERNELS = {"copy", "stream", "add_f32", "add_f64", "add_i32", "add_i64",
+           "add_f16_to_f32", "add_bf16_to_f32",
            "divide_f32", "divide_f64", "scale_f32", "scale_f64", "squares_f32", "squares_f64",
            "f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32"}
 

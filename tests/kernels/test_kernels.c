@@ -349,21 +349,24 @@ static unsigned char byte_of(uint64_t i, uint64_t seed)
     return (unsigned char)psrti_mix64(i + (seed << 32));
 }
 
-static void check_copy_at(const psrti_kernels_t *k, unsigned char *dst, const unsigned char *src,
-                          uint64_t n, uint64_t to, uint64_t from, uint64_t room)
+typedef void copy_fn(void *dst, const void *src, uint64_t bytes);
+
+static void check_copy_at(const char *name, copy_fn *copy, unsigned char *dst,
+                          const unsigned char *src, uint64_t n, uint64_t to, uint64_t from,
+                          uint64_t room)
 {
     for (uint64_t i = 0; i < room; i++)
         dst[i] = byte_of(i, 2);
-    k->copy(dst + to, src + from, n);
+    copy(dst + to, src + from, n);
     for (uint64_t i = 0; i < room; i++) {
         int inside = i >= to && i < to + n;
         unsigned char expected = inside ? byte_of(from + i - to, 1) : byte_of(i, 2);
-        cr_assert_eq(dst[i], expected, "%s copy n=%d to+%d from+%d: byte %d", k->name, (int)n,
-                     (int)to, (int)from, (int)i);
+        cr_assert_eq(dst[i], expected, "%s copy n=%d to+%d from+%d: byte %d", name, (int)n, (int)to,
+                     (int)from, (int)i);
     }
 }
 
-static void check_copy(const psrti_kernels_t *k)
+static void check_copies(const char *name, copy_fn *copy)
 {
     static const uint64_t large[] = { 511,  512,  1023, 2047,      2048,       2049,
                                       2303, 2304, 4095, 4096 + 31, 8192 + 255, 3 * PAGE };
@@ -374,20 +377,27 @@ static void check_copy(const psrti_kernels_t *k)
         src[i] = byte_of(i, 1);
     for (uint64_t n = 0; n <= MAX_N; n++)
         for (uint64_t shift = 0; shift < MAX_SHIFT; shift++)
-            check_copy_at(k, dst, src, n, shift, 3 * shift % 8, MAX_N + MAX_SHIFT + 64);
+            check_copy_at(name, copy, dst, src, n, shift, 3 * shift % 8, MAX_N + MAX_SHIFT + 64);
     for (size_t i = 0; i < PSRTI_COUNT(large); i++)
         for (uint64_t to = 0; to < 36; to += 5)
             for (uint64_t from = 0; from < 36; from += 7)
-                check_copy_at(k, dst, src, large[i], to, from, room);
+                check_copy_at(name, copy, dst, src, large[i], to, from, room);
     free(dst);
     free(src);
 }
+
+static void check_copy(const psrti_kernels_t *k) { check_copies(k->name, k->copy); }
+
+static void check_stream(const psrti_kernels_t *k) { check_copies(k->name, k->stream); }
+
+Test(kernels, stream, .timeout = 120) { each_variant(check_stream); }
 
 Test(kernels, copy, .timeout = 120) { each_variant(check_copy); }
 
 static void check_nothing(const psrti_kernels_t *k)
 {
     k->copy(NULL, NULL, 0);
+    k->stream(NULL, NULL, 0);
     k->f32.add(NULL, NULL, NULL, 0);
     k->f64.add(NULL, NULL, NULL, 0);
     k->f32.divide(NULL, NULL, 2, 0);

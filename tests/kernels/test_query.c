@@ -29,7 +29,7 @@ Test(query, every_kernel_of_every_variant_once)
     size_t variants = 1, count = entries();
     while (all[variants])
         variants++;
-    cr_assert_eq(count, 17 * variants);
+    cr_assert_eq(count, 18 * variants);
     for (size_t i = 0; i < count; i++) {
         psrt_kernel_info_t a = info_of(i);
         cr_assert_eq(a.size, sizeof a);
@@ -72,6 +72,7 @@ static const struct call {
     int av, bv, result;
 } calls[] = {
     { "copy", "u8", "u8", "u8", 5, 0, 5 },
+    { "stream", "u8", "u8", "u8", 5, 0, 5 },
     { "add_f32", "f32", "f32", "f32", 2, 4, 6 },
     { "add_f64", "f64", "f64", "f64", 2, 4, 6 },
     { "add_i32", "i32", "i32", "i32", 2, 4, 6 },
