@@ -86,9 +86,17 @@ char *fuzz_text(fuzz_in_t *in, char end)
 
 /* ---- seeds ------------------------------------------------------------------------------------- */
 
-void (*fuzz_on_seed)(const char *name, const void *data, size_t size);
+void (*fuzz_on_seed)(const char *name, const void *data, size_t size, int valid);
 
-void fuzz_seed(const char *name, const void *data, size_t size) { fuzz_on_seed(name, data, size); }
+void fuzz_seed(const char *name, const void *data, size_t size)
+{
+    fuzz_on_seed(name, data, size, 1);
+}
+
+void fuzz_attack(const char *name, const void *data, size_t size)
+{
+    fuzz_on_seed(name, data, size, 0);
+}
 
 void fuzz_put(fuzz_out_t *out, const void *data, size_t n)
 {

@@ -18,7 +18,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Hands inputs that must be accepted, made with the real encoders, to fuzz_seed. */
 void fuzz_seeds(void);
 void fuzz_seed(const char *name, const void *data, size_t size);
-extern void (*fuzz_on_seed)(const char *name, const void *data, size_t size); /* the runner's */
+/* The same for one that is an attack, and need not be. */
+void fuzz_attack(const char *name, const void *data, size_t size);
+/* The runner's. */
+extern void (*fuzz_on_seed)(const char *name, const void *data, size_t size, int valid);
 
 /* The input, or a part of it, got through; or did not, which counts more. Whoever replays a valid input
  * asks for the result, and begins anew. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Input: lines NAME=VALUE, as the environment and the flags of the launcher bring them: each is set, its
+/* Input: up to 12 lines NAME=VALUE, as the environment and the flags of the launcher bring them: each is set, its
  * value goes through every parser of numbers, and at the end the place in the job is read. */
 #include <inttypes.h>
 #include <math.h>
@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "fuzz.h"
 #include "runtime/api/api.h"
+
+#define LINES 12u /* each costs the search for a name that is like it */
 
 /* ---- parsers ----------------------------------------------------------------------------------- */
 
@@ -114,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     psrti_config_t *config;
     FUZZ_ASSERT(psrti_config_create(&config) == PSRT_OK);
     int taken = in.left > 0;
-    while (in.left) {
+    for (unsigned lines = 0; in.left && lines < LINES; lines++) {
         char *line = fuzz_text(&in, '\n'), *value = strchr(line, '=');
         if (value) *value++ = '\0';
         const char *text = value ? value : line;
@@ -138,13 +140,16 @@ static void seed(const char *name, const char *text) { fuzz_seed(name, text, str
 
 void fuzz_seeds(void)
 {
-    char all[8192] = "";
-    size_t pos = 0;
-    for (unsigned id = 0; id < PSRTI_CONF_COUNT; id++) {
-        const psrti_config_entry_t *entry = psrti_config_entry((psrti_config_id_t)id);
-        (void)psrti_append(all, sizeof all, &pos, "%s=%s\n", entry->name, entry->def);
+    for (unsigned first = 0; first < PSRTI_CONF_COUNT; first += LINES) {
+        char text[2048] = "", name[32];
+        size_t pos = 0;
+        for (unsigned id = first; id < PSRTI_CONF_COUNT && id < first + LINES; id++) {
+            const psrti_config_entry_t *entry = psrti_config_entry((psrti_config_id_t)id);
+            (void)psrti_append(text, sizeof text, &pos, "%s=%s\n", entry->name, entry->def);
+        }
+        snprintf(name, sizeof name, "defaults-%u", first / LINES);
+        seed(name, text);
     }
-    seed("defaults", all);
     seed("cluster", "PSRT_ROLE=server\nPSRT_RANK=1\nPSRT_WORKERS=4\nPSRT_SERVERS=2\n"
                     "PSRT_COORDINATOR=tcp://10.0.0.1:7000");
     seed("sizes", "PSRT_WINDOW=16MiB\nPSRT_ARENA=4k\nPSRT_WINDOW=4096B\nPSRT_WINDOW=1Gi");

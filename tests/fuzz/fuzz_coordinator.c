@@ -19,7 +19,8 @@ enum { MESSAGE, LOST, TIME, RESTART, EVENTS };
 typedef struct fx {
     psrti_coord_t *c;
     uint64_t now, peer[PEERS]; /* 0: not connected */
-    uint64_t next_peer, view;
+    psrti_view_t *view[PEERS]; /* that came last over the connection; NULL: none */
+    uint64_t next_peer;
     uint32_t owner[INCARNATIONS]; /* task that was given it */
     char *state;                  /* the last one that was persisted */
     int finished;
@@ -52,18 +53,23 @@ static void check_welcome(fx_t *fx, uint32_t task, const Psrt__Welcome *welcome)
     fx->owner[n] = task;
 }
 
-static void check_view(fx_t *fx, const Psrt__View *in)
+/* Views grow over every connection; where only changes come, they are those of the view before. */
+static void check_view(fx_t *fx, unsigned i, const Psrt__View *in)
 {
     psrti_view_t *view;
-    if (in->since) { /* the changes since a view that was sent before */
-        FUZZ_ASSERT(in->since <= in->number && in->since <= fx->view && in->number >= fx->view);
-        fx->view = in->number;
-        return;
-    }
-    FUZZ_ASSERT(psrti_view_from_wire(in, &view) == PSRT_OK);
-    FUZZ_ASSERT(view->nworkers == WORKERS && view->number >= fx->view);
-    fx->view = view->number;
-    psrti_view_unref(view);
+    psrt_status_t rc =
+        in->since ? psrti_view_changed(fx->view[i], in, &view) : psrti_view_from_wire(in, &view);
+    FUZZ_ASSERT(rc == PSRT_OK && view->nworkers == WORKERS);
+    FUZZ_ASSERT(!fx->view[i] || view->number >= fx->view[i]->number);
+    psrti_view_unref(fx->view[i]);
+    fx->view[i] = view;
+}
+
+static void forget(fx_t *fx, unsigned i)
+{
+    fx->peer[i] = 0;
+    psrti_view_unref(fx->view[i]);
+    fx->view[i] = NULL;
 }
 
 static void on_send(void *arg, uint64_t peer, const Psrt__Control *msg)
@@ -74,8 +80,8 @@ static void on_send(void *arg, uint64_t peer, const Psrt__Control *msg)
     fx->sent++;
     fuzz_check_control(msg);
     if (msg->body_case == PSRT__CONTROL__BODY_WELCOME) check_welcome(fx, task_of(i), msg->welcome);
-    if (msg->body_case == PSRT__CONTROL__BODY_VIEW) check_view(fx, msg->view);
-    if (msg->body_case == PSRT__CONTROL__BODY_COMMIT) check_view(fx, msg->commit->view);
+    if (msg->body_case == PSRT__CONTROL__BODY_VIEW) check_view(fx, i, msg->view);
+    if (msg->body_case == PSRT__CONTROL__BODY_COMMIT) check_view(fx, i, msg->commit->view);
 }
 
 static void on_close(void *arg, uint64_t peer)
@@ -83,7 +89,7 @@ static void on_close(void *arg, uint64_t peer)
     fx_t *fx = arg;
     unsigned i = index_of(fx, peer);
     FUZZ_ASSERT(i < PEERS);
-    fx->peer[i] = 0;
+    forget(fx, i);
 }
 
 static void on_persist(void *arg, const char *text, size_t len)
@@ -128,7 +134,7 @@ static psrt_status_t start(fx_t *fx, const char *state)
 static void lose(fx_t *fx, unsigned i)
 {
     uint64_t peer = fx->peer[i];
-    fx->peer[i] = 0; /* nothing is sent to it from here on */
+    forget(fx, i); /* nothing is sent to it from here on */
     if (peer) psrti_coord_peer_lost(fx->c, peer, fx->now);
 }
 
@@ -159,7 +165,8 @@ static void restart(fx_t *fx)
     if (fx->finished || !fx->state) return;
     char *state = strdup(fx->state);
     psrti_coord_free(fx->c);
-    memset(fx->peer, 0, sizeof fx->peer);
+    for (unsigned i = 0; i < PEERS; i++)
+        forget(fx, i);
     FUZZ_ASSERT(start(fx, state) == PSRT_OK);
     free(state);
 }
@@ -305,6 +312,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         event(&fx, &in);
     restart(&fx);
     psrti_coord_free(fx.c);
+    for (unsigned i = 0; i < PEERS; i++)
+        forget(&fx, i);
     free(fx.state);
     return 0;
 }

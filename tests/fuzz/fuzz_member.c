@@ -322,6 +322,22 @@ static void put_event(fuzz_out_t *out, unsigned what, unsigned n)
     fuzz_put8(out, n);
 }
 
+/* Only what changed since `since`. */
+static void put_changes(fuzz_out_t *out, uint64_t since, uint64_t number)
+{
+    psrti_view_t *base = make_view(since), *view = make_view(number);
+    view->workers[1].alive = 0;
+    view->owners[1].incarnation++;
+    view->vshards[1].term++;
+    Psrt__View *wire = psrti_view_changes_to_wire(base, view);
+    FUZZ_ASSERT(wire);
+    PSRTI_CONTROL(msg, VIEW, view, wire);
+    put(out, &msg);
+    free(wire);
+    psrti_view_unref(base);
+    psrti_view_unref(view);
+}
+
 static void put_view(fuzz_out_t *out, uint64_t number, int commit)
 {
     psrti_view_t *view = make_view(number);
@@ -377,6 +393,7 @@ static void seed_joining(void)
     put_event(&out, TIME, 8);
     put(&out, &first);
     put_view(&out, 2, 1);
+    put_changes(&out, 2, 3);
     put(&out, &last);
     fuzz_seed("joining", out.data, out.size);
 }

@@ -110,17 +110,21 @@ static void hold(fx_t *fx, unsigned id)
     FUZZ_ASSERT(psrti_shard_hold(fx->shard, id + 1, &fx->spec[id]) == PSRT_OK);
 }
 
-static void connect_peer(fx_t *fx, unsigned who)
+static psrti_peer_t *new_peer(const fx_t *fx, unsigned who)
 {
     void *link = (void *)(uintptr_t)(who + 1);
+    if (who >= WORKERS)
+        return psrti_shard_owner_up(fx->shard, link, 1, fx->view->owners[1].incarnation,
+                                    who > WORKERS);
+    return psrti_shard_link_up(fx->shard, link, PSRTI_TASK(PSRTI_WORKER, who),
+                               fx->view->workers[who].incarnation);
+}
+
+static void connect_peer(fx_t *fx, unsigned who)
+{
     if (fx->peer[who]) return;
     fx->full[who] = 0;
-    if (who < WORKERS)
-        fx->peer[who] = psrti_shard_link_up(fx->shard, link, PSRTI_TASK(PSRTI_WORKER, who),
-                                            fx->view->workers[who].incarnation);
-    else
-        fx->peer[who] = psrti_shard_owner_up(fx->shard, link, 1, fx->view->owners[1].incarnation,
-                                             who > WORKERS);
+    fx->peer[who] = new_peer(fx, who);
     FUZZ_ASSERT(fx->peer[who]);
 }
 

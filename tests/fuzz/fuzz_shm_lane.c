@@ -13,7 +13,6 @@
 #include "base/bytes.h"
 #include "base/list.h"
 #include "fuzz.h"
-#include "hostile.h"
 #include "transport/shm/shm.h"
 #include "transport/transport.h"
 
@@ -25,11 +24,14 @@
 enum { MODE_HANDSHAKE = 1, MODE_DIALLER = 2 };
 enum { POLL, WRITE, ENTRY, RETIRE, CONSUME, PACKET, SEGMENT, CHANGE, SEND, RELEASE, FREED, EVENTS };
 
+/* A write of 4 bytes, at once before a later load. */
 typedef struct change {
-    uint32_t loads; /* until it is made */
-    uint32_t at;
-    uint64_t value;
+    unsigned loads; /* until then */
+    unsigned
+        at; /* a word of the entry that is read next; from NEAR on one of the lane's own words */
+    uint32_t value;
 } change_t;
+#define NEAR 0xc0u
 
 /* What outlives an input. */
 static shm_iface_t *iface;
@@ -47,7 +49,8 @@ static struct {
     unsigned changes;
     psrt_msg_t held[HELD];
     unsigned nheld;
-    uint8_t *own; /* memory of mem_alloc */
+    uint8_t *own;        /* memory of mem_alloc */
+    psrt_tx_t tx[SENDS]; /* in flight, or done */
     unsigned sent, done;
     int up, lost;
 } fx;
@@ -61,12 +64,27 @@ static void write_lane(uint32_t at, const void *data, size_t size)
     if (size) memcpy((uint8_t *)lane + at, data, size);
 }
 
+void fuzz_before_load(void); /* of hostile.h, which is not for the memory accesses here */
+
+static uint32_t place_of(const change_t *change)
+{
+    static const uint32_t words[] = {
+        offsetof(shm_lane_t, closed),   offsetof(shm_lane_t, sleeping),
+        offsetof(shm_lane_t, consumed), offsetof(shm_lane_t, consumed) + 4,
+        offsetof(shm_lane_t, reading),  offsetof(shm_lane_t, reading) + 28,
+        offsetof(shm_lane_t, retired),  offsetof(shm_lane_t, retired) + 4,
+    };
+    uint64_t pos = fx.ep ? fx.ep->pos : 0;
+    if (change->at >= NEAR) return words[change->at % PSRTI_COUNT(words)];
+    return (uint32_t)(offsetof(shm_lane_t, ring) + pos % SHM_UNITS * SHM_UNIT + 4 * change->at);
+}
+
 void fuzz_before_load(void)
 {
     if (fx.changes == 0 || fx.change[0].loads-- > 0) return;
     change_t now = fx.change[0];
     memmove(fx.change, fx.change + 1, --fx.changes * sizeof now);
-    write_lane(now.at, &now.value, sizeof now.value);
+    write_lane(place_of(&now), &now.value, sizeof now.value);
 }
 
 /* ---- what we are told -------------------------------------------------------------------------- */
@@ -127,8 +145,9 @@ static void on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_status_t
 static void on_done(psrt_tx_t *tx, psrt_status_t status)
 {
     (void)status;
+    FUZZ_ASSERT(tx->done);
+    tx->done = NULL; /* once */
     fx.done++;
-    free(tx);
 }
 
 /* ---- an endpoint ------------------------------------------------------------------------------- */
@@ -287,7 +306,7 @@ static void segment(fuzz_in_t *in)
 
 static void add_change(fuzz_in_t *in)
 {
-    change_t change = { .loads = fuzz_u8(in), .at = fuzz_u32(in), .value = fuzz_u64(in) };
+    change_t change = { .loads = fuzz_u8(in) % 32, .at = fuzz_u8(in), .value = fuzz_u32(in) };
     if (fx.changes < PSRTI_COUNT(fx.change)) fx.change[fx.changes++] = change;
 }
 
@@ -306,13 +325,9 @@ static void send_one(fuzz_in_t *in)
     }
     psrt_hdr_t hdr = { .type = (uint8_t)type, .dtype = PSRT_F32, .length = len / 4 };
     const uint8_t *data = how & 2 ? fx.own + len % 4096 / 4 * 4 : plain;
-    psrt_tx_t *tx = malloc(sizeof *tx);
-    FUZZ_ASSERT(tx);
+    psrt_tx_t *tx = &fx.tx[fx.sent];
     *tx = (psrt_tx_t){ .done = on_done };
-    if (shm->send(&fx.ep->super, &hdr, data, len, 0, tx) == PSRT_IN_PROGRESS)
-        fx.sent++;
-    else
-        free(tx);
+    if (shm->send(&fx.ep->super, &hdr, data, len, 0, tx) == PSRT_IN_PROGRESS) fx.sent++;
 }
 
 static void release_one(unsigned i)
@@ -423,12 +438,12 @@ static void put_segment(fuzz_out_t *out, unsigned which, unsigned id)
     fuzz_put8(out, id);
 }
 
-static void put_change(fuzz_out_t *out, unsigned loads, size_t at, uint64_t value)
+static void put_change(fuzz_out_t *out, unsigned loads, unsigned at, uint32_t value)
 {
     fuzz_put8(out, CHANGE);
     fuzz_put8(out, loads);
-    fuzz_put32(out, (uint32_t)at);
-    fuzz_put64(out, value);
+    fuzz_put8(out, at);
+    fuzz_put32(out, value);
 }
 
 static void put_send(fuzz_out_t *out, unsigned how, unsigned len)
@@ -483,22 +498,49 @@ static void seed_sends(void)
     fuzz_put8(&out, POLL);
     put_entry(&out, SHM_INLINE, 0, PSRTI_T_CTRL, 8, 0);
     fuzz_put8(&out, POLL);
-    put_change(&out, 0, offsetof(shm_lane_t, reading) + 24, UINT64_MAX); /* while we close */
+    put_change(&out, 0, NEAR + 5, UINT32_MAX); /* reading, while we close */
     fuzz_seed("sends", out.data, out.size);
 }
 
+/* What was read is changed at once afterwards, word by word: nobody looks at it again. */
 static void seed_changes(void)
 {
     fuzz_out_t out;
-    size_t first = offsetof(shm_lane_t, ring);
     begin(&out, 0, 0);
-    put_segment(&out, 0, 1);
+    put_segment(&out, 1, 1);
     put_entry(&out, SHM_INLINE, 0, PSRTI_T_CTRL, 64, 0);
+    put_change(&out, 4, 1,
+               SHM_INLINE |
+                   60000u << 16); /* after the poll's look at closed, retired and both words */
     fuzz_put8(&out, POLL);
     put_entry(&out, SHM_DESC, 7, PSRTI_T_CTRL, 3000, 1);
-    put_change(&out, 9, first + SHM_UNIT * 3 + SHM_ENTRY_HEAD, 0xffffffff00000001);
+    put_change(&out, 5, SHM_ENTRY_HEAD / 4 + 4, 0xfffffff0); /* the descriptor's length */
     fuzz_put8(&out, POLL);
     fuzz_seed("changes", out.data, out.size);
+}
+
+/* The header announces more than fits in where a message is copied to; the length in the entry says so only
+ * after it was found small. The same for a descriptor, whose end moves out of its segment. */
+static void attack_lengths(void)
+{
+    fuzz_out_t out;
+    begin(&out, 0, 0);
+    put_entry(&out, SHM_INLINE, 0, PSRTI_T_CTRL, 3000, 0);
+    put_change(&out, 0, 1, SHM_INLINE | 100u << 16);
+    put_change(&out, 3, 1, SHM_INLINE | 3000u << 16);
+    fuzz_put8(&out, POLL);
+    fuzz_attack("inline-length", out.data, out.size);
+    for (unsigned loads = 0; loads < 4; loads++) {
+        char name[32];
+        begin(&out, 0, 0);
+        put_segment(&out, 0, 1);
+        put_entry(&out, SHM_DESC, 0, PSRTI_T_CTRL, 32000, 1);
+        put_change(&out, 0, SHM_ENTRY_HEAD / 4 + 4, 3000);
+        put_change(&out, 3 + loads, SHM_ENTRY_HEAD / 4 + 4, 32000);
+        fuzz_put8(&out, POLL);
+        snprintf(name, sizeof name, "descriptor-length-%u", loads);
+        fuzz_attack(name, out.data, out.size);
+    }
 }
 
 static void seed_handshake(void)
@@ -530,5 +572,6 @@ void fuzz_seeds(void)
     seed_ring();
     seed_sends();
     seed_changes();
+    attack_lengths();
     seed_handshake();
 }

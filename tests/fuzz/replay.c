@@ -3,7 +3,7 @@
  *
  *   fuzz_NAME PATH...      runs the target on each file, of folders on each in them, and on its own seeds;
  *                          those and files named valid-* must be accepted
- *   fuzz_NAME --write DIR  writes its seeds to DIR as valid-* */
+ *   fuzz_NAME --write DIR  writes its seeds to DIR as valid-* and attack-* */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -30,10 +30,10 @@ static void run(const char *name, const uint8_t *data, size_t size, int valid)
     free(exact);
 }
 
-static void write_file(const char *name, const void *data, size_t size)
+static void write_file(const char *name, const void *data, size_t size, int valid)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/valid-%s", write_to, name);
+    snprintf(path, sizeof path, "%s/%s-%s", write_to, valid ? "valid" : "attack", name);
     FILE *file = fopen(path, "we");
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
@@ -41,13 +41,13 @@ static void write_file(const char *name, const void *data, size_t size)
     }
 }
 
-static void on_seed(const char *name, const void *data, size_t size)
+static void on_seed(const char *name, const void *data, size_t size, int valid)
 {
     seeds++;
     if (write_to)
-        write_file(name, data, size);
+        write_file(name, data, size, valid);
     else
-        run(name, data, size, 1);
+        run(name, data, size, valid);
 }
 
 static void replay_file(const char *path, const char *name)
