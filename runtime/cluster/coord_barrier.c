@@ -40,6 +40,7 @@ static void remember(place_t *worker, uint64_t request, psrt_status_t status)
 
     worker->results[i].request = request;
     worker->results[i].status = status;
+    worker->changed = 1;
 }
 
 static barrier_t **find(psrti_coord_t *c, const char *name)

@@ -230,6 +230,7 @@ static void vacate(psrti_coord_t *c, place_t *p, place_state_t state)
 
     psrti_coord_detach(c, p);
     p->state = c->formed ? state : PLACE_EMPTY;
+    p->changed = 1;
     if (server) {
         psrti_coord_server_gone(c, p);
         psrti_coord_server_prepared(c, p);
@@ -290,13 +291,11 @@ static void check_recovery(psrti_coord_t *c)
         if (psrti_place_live(psrti_place_at(c, i)))
             psrti_coord_send_welcome(c, psrti_place_at(c, i));
     if (c->formed) {
-        psrti_coord_publish(c); /* first: a server holds nothing before it has a view */
-        for (uint32_t i = 0; i < c->p.servers; i++) {
-            /* The last commits may have been lost with the coordinator before. */
-            if (c->servers[i].state == PLACE_ALIVE) psrti_coord_send_view(c, &c->servers[i], 0);
+        psrti_coord_publish(c);       /* first: a server holds nothing before it has a view */
+        psrti_coord_settle_tables(c); /* nearly all, so that few are looked at for every server */
+        psrti_coord_send_commits(c);
+        for (uint32_t i = 0; i < c->p.servers; i++)
             psrti_coord_send_holds(c, &c->servers[i]);
-        }
-        psrti_coord_settle_tables(c);
         psrti_coord_recover_sets(c);
     }
     for (uint32_t i = 0; i < psrti_place_count(c); i++)

@@ -23,8 +23,9 @@ typedef struct psrti_coord_env {
     void (*send)(void *arg, uint64_t peer, const Psrt__Control *msg);
     /* The core has forgotten the peer; no peer_lost follows. */
     void (*close)(void *arg, uint64_t peer);
-    /* Replaces the state file; NULL: none is kept. */
-    void (*persist)(void *arg, const char *text, size_t len);
+    /* Replaces the state file, or appends to it; 0: it could not. NULL: none is kept. A tail that was not
+     * written to its end, or anything appended twice, does no harm to who reads it. */
+    int (*persist)(void *arg, const char *text, size_t len, int append);
     /* A line for the log: somebody died, joined late, was refused. */
     void (*note)(void *arg, psrt_log_level_t level, const char *text);
     /* The job is over; called once, last. */

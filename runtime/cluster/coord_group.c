@@ -73,7 +73,6 @@ void psrti_coord_group_join(psrti_coord_t *c, table_t *t, int known)
     }
     t->group = g;
     psrti_list_push(&g->tables, &t->group_node);
-    g->used |= known;
 }
 
 /* Its steps can never be complete again. */

@@ -46,6 +46,7 @@ typedef struct place {
     int returned;       /* registered with this generation */
     int heard_end;      /* this life answered to Finish   */
     uint64_t view_sent; /* last one over this connection; 0: none */
+    int changed;        /* since the state was persisted */
 
     psrti_list_t parked; /* newcomers that wait for the lease of the current life to end */
 
@@ -114,6 +115,7 @@ struct psrti_coord {
     char job[64];
     uint64_t now, run; /* wall of events; own running time, on which leases run */
     uint64_t generation, next_incarnation, view_number;
+    size_t state_size, state_tail; /* of the state file: whole, appended since; 0: there is none */
     uint64_t start_deadline, next_word; /* next_word: when to tell again who is missing */
     int formed, recovering;
     psrti_map_t peers;
@@ -194,6 +196,7 @@ void psrti_coord_publish(psrti_coord_t *c);
 void psrti_coord_publish_soon(psrti_coord_t *c); /* together with what else changes by then */
 void psrti_coord_publish_due(psrti_coord_t *c);
 void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen);
+void psrti_coord_send_commits(psrti_coord_t *c);
 void psrti_coord_next_join(psrti_coord_t *c);
 void psrti_coord_server_prepared(psrti_coord_t *c, place_t *server); /* or died: owes nothing */
 void psrti_coord_on_prepared(psrti_coord_t *c, place_t *server, const Psrt__Prepared *msg);

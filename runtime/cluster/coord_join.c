@@ -213,6 +213,7 @@ void psrti_coord_try_form(psrti_coord_t *c)
 
 static void describe_process(place_t *p, const Psrt__Join *join)
 {
+    p->changed = 1;
     p->pid = join->pid;
     snprintf(p->host, sizeof p->host, "%.63s", *join->host ? join->host : "?");
     for (char *s = p->host; *s; s++)

@@ -143,6 +143,7 @@ static void complete(psrti_coord_t *c, set_t *s)
     if (worker) {
         worker->set_request = request;
         worker->set_step = step;
+        worker->changed = 1;
     }
     psrti_coord_persist(c);
     if (worker) send_done(c, worker, request, PSRT_OK, "", step);

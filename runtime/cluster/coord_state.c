@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state file: what a restarted coordinator cannot learn from the tasks that come back. A
  * text of lines, the first names the version; tables are not in it (tasks bring them along),
- * only the bound below which ids were given out. */
+ * only the bound below which ids were given out.
+ *
+ * A change appends what is new, so that it costs the same in a job of any size: records that end with the
+ * line "end", in which the line of a task stands for all that was said of it before. When they are longer
+ * than the rest, the file is replaced. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -61,26 +65,42 @@ static void put_place(text_t *t, const place_t *p)
     if (p->commit_view) put(t, "\n");
 }
 
+static void put_places(psrti_coord_t *c, text_t *t, int whole)
+{
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
+        place_t *p = psrti_place_at(c, i);
+        if (whole || p->changed) put_place(t, p);
+    }
+}
+
+static void note_written(psrti_coord_t *c, size_t len, int whole, int written)
+{
+    if (whole) c->state_size = c->state_tail = 0;
+    *(whole ? &c->state_size : &c->state_tail) += len;
+    if (!written) c->state_size = 0; /* whatever is in the file now: it is replaced next */
+    for (uint32_t i = 0; i < psrti_place_count(c); i++)
+        psrti_place_at(c, i)->changed = 0;
+}
+
 void psrti_coord_persist(psrti_coord_t *c)
 {
     text_t t = { NULL, 0, 0, 0 };
     char set[COORD_TEXT_MAX];
+    int whole = c->state_tail >= c->state_size;
 
     if (!c->env.persist || c->ended) return;
-    put(&t, STATE_HEAD "\njob %s %u %u %u\n", c->job, c->p.workers, c->p.servers, c->p.vshards);
+    if (whole)
+        put(&t, STATE_HEAD "\njob %s %u %u %u\n", c->job, c->p.workers, c->p.servers, c->p.vshards);
     put(&t, "generation %" PRIu64 "\nincarnation %" PRIu64 "\nview %" PRIu64 "\n", c->generation,
         c->next_incarnation, c->view_number);
     put(&t, "table %u\nformed %d\n", c->table_bound, c->formed);
-    for (uint32_t i = 0; i < c->p.servers; i++)
-        put_place(&t, &c->servers[i]);
-    for (uint32_t i = 0; i < c->p.workers; i++)
-        put_place(&t, &c->workers[i]);
+    put_places(c, &t, whole);
     if (psrti_coord_set_line(c, set, sizeof set)) put(&t, "%s", set);
     put(&t, "end\n");
     if (t.failed)
         psrti_coord_no_memory(c);
     else
-        c->env.persist(c->env.arg, t.at, t.len);
+        note_written(c, t.len, whole, c->env.persist(c->env.arg, t.at, t.len, !whole));
     free(t.at);
 }
 
@@ -96,6 +116,18 @@ static int read_job(psrti_coord_t *c, const char *line)
            vshards == c->p.vshards;
 }
 
+/* What records before said of the place. */
+static void forget(place_t *p)
+{
+    free(p->from_table);
+    free(p->from_step);
+    p->from_table = NULL;
+    p->from_step = NULL;
+    p->nfrom = p->lost_before = p->next_result = 0;
+    p->commit_view = p->set_request = p->set_step = 0;
+    memset(p->results, 0, sizeof p->results);
+}
+
 static int read_task(psrti_coord_t *c, const char *line)
 {
     place_t r = { 0 };
@@ -107,6 +139,7 @@ static int read_task(psrti_coord_t *c, const char *line)
     place_t *p = psrti_coord_place(c, r.task);
     if (!p || state < PLACE_EMPTY || state > PLACE_FINISHED || r.nthreads > PSRTI_MAX_RANKS)
         return 0;
+    forget(p);
     p->state = (place_state_t)state;
     p->incarnation = r.incarnation;
     p->nonce = r.nonce;
@@ -183,7 +216,6 @@ static int read_line(psrti_coord_t *c, const char *line)
     if (strncmp(line, "result ", 7) == 0) return read_result(c, line);
     if (strncmp(line, "granted ", 8) == 0) return read_granted(c, line);
     if (strncmp(line, "from ", 5) == 0) return read_from(c, line);
-    if (strncmp(line, "set ", 4) == 0) return psrti_coord_read_set(c, line);
     return sscanf(line, "generation %" SCNu64, &c->generation) == 1 ||
            sscanf(line, "incarnation %" SCNu64, &c->next_incarnation) == 1 ||
            sscanf(line, "view %" SCNu64, &c->view_number) == 1 ||
@@ -191,10 +223,37 @@ static int read_line(psrti_coord_t *c, const char *line)
            sscanf(line, "formed %d", &c->formed) == 1;
 }
 
+/* A record that has no set says that none is under way. */
+static int read_end(psrti_coord_t *c, int *has_set)
+{
+    if (!*has_set) psrti_coord_sets_free(c);
+    *has_set = 0;
+    return 1;
+}
+
+static int read_set(psrti_coord_t *c, const char *line, int *has_set)
+{
+    psrti_coord_sets_free(c);
+    *has_set = 1;
+    return psrti_coord_read_set(c, line);
+}
+
+/* Cuts off what follows the last complete record; 0: there is none. */
+static int cut_tail(char *text)
+{
+    char *end = NULL;
+
+    for (char *s = text; (s = strstr(s, "\nend\n")) != NULL; s += 4)
+        end = s;
+    if (end) end[5] = '\0';
+    return end != NULL;
+}
+
 static psrt_status_t read_lines(psrti_coord_t *c, char *text)
 {
     char *save = NULL;
     unsigned number = 1;
+    int has_set = 0, whole = cut_tail(text);
     char *line = strtok_r(text, "\n", &save);
 
     if (!line || strcmp(line, STATE_HEAD) != 0)
@@ -202,12 +261,16 @@ static psrt_status_t read_lines(psrti_coord_t *c, char *text)
                           STATE_HEAD);
     while ((line = strtok_r(NULL, "\n", &save)) != NULL) {
         number++;
-        if (strcmp(line, "end") == 0) return PSRT_OK;
-        if (!(number == 2 ? read_job(c, line) : read_line(c, line)))
+        int ok = number == 2                     ? read_job(c, line)
+                 : strcmp(line, "end") == 0      ? read_end(c, &has_set)
+                 : strncmp(line, "set ", 4) == 0 ? read_set(c, line, &has_set)
+                                                 : read_line(c, line);
+        if (!ok)
             return psrti_fail(PSRT_ERR_INVALID,
                               "coordinator state: line %u \"%.60s\" is malformed or of another job",
                               number, line);
     }
+    if (whole) return PSRT_OK;
     return psrti_fail(PSRT_ERR_INVALID, "coordinator state: the end is missing");
 }
 

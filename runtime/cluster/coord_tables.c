@@ -470,6 +470,7 @@ static psrt_status_t merge_one(psrti_coord_t *c, place_t *p, const Psrt__Table *
                                    "a server was restarted, its part is lost");
         *t_p = t;
     }
+    if (in->used) psrti_coord_on_used(c, in->id);
     if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && owes(t, PSRTI_TASK_RANK(p->task))) {
         paid(t, PSRTI_TASK_RANK(p->task));
         if (status != PSRT_OK)
@@ -504,6 +505,7 @@ void psrti_coord_server_reborn(psrti_coord_t *c, place_t *server)
     size_t pos = 0;
 
     server->lost_before = c->next_table;
+    server->changed = 1;
     for (table_t *t; (t = psrti_map_next(&c->by_id, &pos, NULL)) != NULL;) {
         if (t->status != PSRT_OK || !has_bit(t->parts, rank)) continue;
         if (!t->complete && !t->used) {

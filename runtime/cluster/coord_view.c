@@ -209,7 +209,6 @@ void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
     int committed = 0;
 
     if (!c->view) return;
-    to->view_sent = 0;
     for (uint32_t i = 0; i < c->p.workers && PSRTI_TASK_ROLE(to->task) == PSRTI_SERVER; i++) {
         const place_t *w = &c->workers[i];
         psrti_dealt_t dealt;
@@ -226,6 +225,27 @@ void psrti_coord_send_view(psrti_coord_t *c, place_t *to, uint64_t last_seen)
     forms_free(&forms);
 }
 
+/* To all servers: the last ones may have been lost with the coordinator before. */
+void psrti_coord_send_commits(psrti_coord_t *c)
+{
+    forms_t forms = { .base = c->view };
+
+    for (uint32_t i = 0; i < c->p.workers && !c->ending; i++) {
+        const place_t *w = &c->workers[i];
+        psrti_dealt_t dealt;
+        if (w->state != PLACE_ALIVE || !w->commit_view) continue;
+        if (deal_steps(c, w, &dealt) != PSRT_OK) {
+            psrti_coord_no_memory(c);
+            break;
+        }
+        for (uint32_t s = 0; s < c->p.servers; s++)
+            if (c->servers[s].state == PLACE_ALIVE)
+                send_commit(c, &c->servers[s], &forms, w, &dealt);
+        psrti_coord_dealt_free(&dealt);
+    }
+    forms_free(&forms);
+}
+
 /* ---- late joins ------------------------------------------------------------------------------ */
 
 static void commit(psrti_coord_t *c)
@@ -238,6 +258,7 @@ static void commit(psrti_coord_t *c)
         return;
     }
     joiner->state = PLACE_ALIVE;
+    joiner->changed = 1;
     joiner->commit_view = c->view_number + 1;
     new_view(c);
     if (!c->ending) broadcast(c, joiner);

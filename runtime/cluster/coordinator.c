@@ -77,10 +77,12 @@ static int write_all(int fd, const char *text, size_t len)
     return 1;
 }
 
-static void env_persist(void *arg, const char *text, size_t len)
+static int env_persist(void *arg, const char *text, size_t len, int append)
 {
     psrti_coordinator_t *c = arg;
-    int fd = open(c->state_temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const char *path = append ? c->state_file : c->state_temp;
+    int flags = append ? O_APPEND : O_CREAT | O_TRUNC;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     int ok = fd >= 0 && write_all(fd, text, len) && fsync(fd) == 0;
     int error = errno;
 
@@ -88,12 +90,13 @@ static void env_persist(void *arg, const char *text, size_t len)
         ok = 0;
         error = errno;
     }
-    if (ok && rename(c->state_temp, c->state_file) != 0) {
+    if (ok && !append && rename(c->state_temp, c->state_file) != 0) {
         ok = 0;
         error = errno;
     }
     /* The job goes on: it only could not survive a restart of the coordinator. */
     if (!ok) psrti_error("coordinator state %s: %s", c->state_file, strerror(error));
+    return ok;
 }
 
 static void env_note(void *arg, psrt_log_level_t level, const char *text)

@@ -330,8 +330,11 @@ psrt_status_t psrti_member_list_held(const psrti_member_core_t *m, psrti_wire_ta
     size_t pos = 0;
 
     if (st != PSRT_OK) return st;
-    for (const known_t *k; (k = psrti_map_next(&m->tables, &pos, NULL)) != NULL;)
-        if (!k->pending) psrti_wire_tables_add(tables, k->id, k->status, text_of(k), &k->spec, 0);
+    for (const known_t *k; (k = psrti_map_next(&m->tables, &pos, NULL)) != NULL;) {
+        if (k->pending) continue;
+        psrti_wire_tables_add(tables, k->id, k->status, text_of(k), &k->spec, 0);
+        tables->tables[tables->count - 1].used = k->used != 0;
+    }
     return PSRT_OK;
 }
 

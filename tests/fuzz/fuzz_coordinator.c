@@ -92,13 +92,16 @@ static void on_close(void *arg, uint64_t peer)
     forget(fx, i);
 }
 
-static void on_persist(void *arg, const char *text, size_t len)
+static int on_persist(void *arg, const char *text, size_t len, int append)
 {
     fx_t *fx = arg;
     fx->persisted++;
-    free(fx->state);
-    fx->state = strndup(text, len);
-    FUZZ_ASSERT(fx->state && strlen(fx->state) == len && !fx->finished);
+    size_t before = append ? strlen(fx->state) : 0;
+    fx->state = realloc(fx->state, before + len + 1);
+    FUZZ_ASSERT(fx->state && memchr(text, 0, len) == NULL && !fx->finished);
+    memcpy(fx->state + before, text, len);
+    fx->state[before + len] = 0;
+    return 1;
 }
 
 static void on_note(void *arg, psrt_log_level_t level, const char *text)

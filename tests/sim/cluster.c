@@ -182,13 +182,14 @@ static void coord_close(void *arg, uint64_t peer)
         if (c->number == peer) sim_conn_close(sim, c);
 }
 
-static void coord_persist(void *arg, const char *text, size_t len)
+static int coord_persist(void *arg, const char *text, size_t len, int append)
 {
     struct sim_control *ctl = ((sim_t *)arg)->control;
-    free(ctl->state);
-    ctl->state = malloc(len + 1);
-    memcpy(ctl->state, text, len);
-    ctl->state[len] = '\0';
+    size_t before = append ? strlen(ctl->state) : 0;
+    ctl->state = realloc(ctl->state, before + len + 1);
+    memcpy(ctl->state + before, text, len);
+    ctl->state[before + len] = '\0';
+    return 1;
 }
 
 static void coord_note(void *arg, psrt_log_level_t level, const char *text)

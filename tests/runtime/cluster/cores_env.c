@@ -80,11 +80,14 @@ static void c_close(void *arg, uint64_t peer)
     p->lost_at = r->now + STEP;
 }
 
-static void c_persist(void *arg, const char *text, size_t len)
+static int c_persist(void *arg, const char *text, size_t len, int append)
 {
     rig_t *r = arg;
+    char *state = NULL;
+    cr_assert(asprintf(&state, "%s%.*s", append ? r->state : "", (int)len, text) > 0);
     free(r->state);
-    r->state = strndup(text, len);
+    r->state = state;
+    return 1;
 }
 
 static void c_note(void *arg, psrt_log_level_t level, const char *text)

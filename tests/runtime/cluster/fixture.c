@@ -17,11 +17,15 @@ static void on_send(void *arg, uint64_t peer, const Psrt__Control *m)
 
 static void on_close(void *arg, uint64_t peer) { (void)arg, (void)peer; }
 
-static void on_persist(void *arg, const char *text, size_t len)
+static int on_persist(void *arg, const char *text, size_t len, int append)
 {
     coord_fx_t *fx = arg;
+    char *state = NULL;
+    cr_assert(asprintf(&state, "%s%.*s", append ? fx->state : "", (int)len, text) > 0);
     free(fx->state);
-    fx->state = strndup(text, len);
+    fx->state = state;
+    fx->written += len;
+    return 1;
 }
 
 static void on_note(void *arg, psrt_log_level_t level, const char *text)

@@ -22,7 +22,8 @@ typedef struct coord_fx {
     char text[512];
     unsigned warnings;
     char note[512]; /* the last warning */
-    char *state;    /* the last that was persisted */
+    char *state;    /* the file */
+    size_t written; /* bytes, to it */
 } coord_fx_t;
 
 /* 2 workers and `servers` servers, at second 100; beats each second, leases of 5. `state` may be NULL. */

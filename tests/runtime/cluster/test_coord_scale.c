@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the coordinator's core sends to whom, as the job grows: docs/scaling.md. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,5 +187,23 @@ Test(coord_scale, a_worker_that_leaves_is_told_of_after_a_pause)
     psrti_coord_tick(f->fx.c, due);
     cr_assert_eq(f->views[1], 2u);
     cr_assert_eq(f->entries, 1u);
+    fixture_free(f);
+}
+
+/* The coordinator was killed in the middle of a write; a record that is not whole was never acted upon. */
+Test(coord_scale, the_state_grows_by_what_changed)
+{
+    fixture_t *f = assembled();
+    size_t file = strlen(f->fx.state), written = f->fx.written;
+    char *torn;
+    declare(f, "t", 7); /* a block of ids is reserved */
+    cr_assert(f->fx.written - written < file / 3, "no line of any task");
+    cr_assert(f->fx.written - written == strlen(f->fx.state) - file, "appended");
+    cr_assert(asprintf(&torn, "%sgeneration 9\ntask 1", f->fx.state) > 0);
+    psrti_coord_free(f->fx.c);
+    cr_assert_eq(coord_fx_open(&f->fx, SERVERS, torn), PSRT_OK, "%s", psrt_last_error());
+    cr_assert(strstr(f->fx.state, "\ngeneration 2\nincarnation 5\nview 1\ntable 1025\n"), "%s",
+              f->fx.state);
+    free(torn);
     fixture_free(f);
 }
