@@ -411,7 +411,8 @@ static psrt_rx_t push_sync(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *
         return PSRT_RX_DONE;
     }
     if (req->step > slice->version + 1) { /* a third open step: the client waits and tries again */
-        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, 0, slice->version);
+        psrti_window_refuse(w, req->seq);
+        psrti_reply_ack(s, peer, req, PSRT_ERR_AGAIN, PSRTI_F_LATE, slice->version);
         return PSRT_RX_DONE;
     }
     if (psrti_bit_get(psrti_ended(s, slice, req->step), peer->rank)) {

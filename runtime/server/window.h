@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exactly once: which request numbers of one client on one virtual shard were applied.
- *
- * Invariants: a number is recorded in `applied` when, and only when, its message was applied, and in
- * `refused` when its client took it back (CANCEL) before that: never in both, so that a late repeat is
- * not applied and not taken for one that was. A number below the floor was applied, or its client gave it
- * up and will not send it again; either way it must not be applied now. The client has at most 256 numbers
- * outstanding and tells its floor with each message. */
+ * Invariants: a number is recorded in `applied` when, and only when, its message was applied,
+ * and in `refused` when its client took it back (CANCEL) before that, or shall come again under
+ * another number (a third open step): never in both, so that a late repeat is not applied and
+ * not taken for one that was. A number below the floor was applied, or its client gave it up and
+ * will not send it again; either way it must not be applied now. The client has at most 256
+ * numbers outstanding and tells its floor with each message. */
 #ifndef PSRTI_WINDOW_H
 #define PSRTI_WINDOW_H
 
 #include <stdint.h>
 #include <string.h>
 
+#ifndef PSRTI_WINDOW /* the simulator has fewer, so that they run out */
 #define PSRTI_WINDOW 256
+#endif
 
 /* Number n at bit n % 256, for floor <= n < floor + 256. */
 typedef struct psrti_numbers {

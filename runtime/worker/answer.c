@@ -80,7 +80,10 @@ static psrt_rx_t on_ack(psrti_client_t *c, psrti_part_t *p, const psrt_hdr_t *hd
     if (p->state == PSRTI_PART_CANCELED) return on_late_ack(c, p, hdr, status);
     if (p->state != PSRTI_PART_SENT)
         return PSRT_RX_DONE; /* a repeat is on its way, its answer counts */
-    if (status == PSRT_ERR_AGAIN) {
+    int refused_number =
+        status == PSRT_ERR_CANCELED; /* said before, with AGAIN, but that was lost */
+    if (status == PSRT_ERR_AGAIN || refused_number) {
+        if (refused_number || hdr->flags & PSRTI_F_LATE) psrti_part_renumber(c, p);
         psrti_part_delay(c, p);
         return PSRT_RX_DONE;
     }

@@ -42,9 +42,9 @@ static void tell(psrti_client_t *c, const psrti_part_t *p, int what, const psrt_
     uint32_t server = c->view->owners[c->view->vshards[p->vshard].owner].server;
     psrti_append(text, sizeof text, &pos, "%s: %s of table %s, step %llu",
                  psrt_status_text(op->asked),
-                 p->type == PSRTI_T_PULL ? "pull"
-                 : p->value              ? "push_pull"
-                                         : "push",
+                 !p->grad   ? "pull"
+                 : p->value ? "push_pull"
+                            : "push",
                  p->table->spec.name, (unsigned long long)p->step);
     if (what == TOLD_WORKERS)
         name_workers(text, sizeof text, &pos, answer, p->table->spec.group);
@@ -82,7 +82,7 @@ static void cut(psrti_client_t *c, psrti_part_t *p, int what, const psrt_hdr_t *
 /* May this session still bring the part to its server, or has it? */
 static int is_out(const psrti_client_t *c, const psrti_part_t *p)
 {
-    if (!p->tries) return 0;
+    if (!p->tries || !p->seq) return 0; /* without a number: what was sent was refused */
     const psrti_cowner_t *o = &c->owners[p->owner];
     return o->up && p->session == o->session;
 }

@@ -554,6 +554,12 @@ static void scan_sent(psrti_client_t *c)
     }
 }
 
+static void send_all(psrti_client_t *c)
+{
+    for (uint32_t i = 0; i < c->view->nowners; i++)
+        if (c->owners[i].count) psrti_owner_send(c, i);
+}
+
 uint64_t psrti_client_progress(psrti_client_t *c, uint64_t now)
 {
     uint64_t next = UINT64_MAX;
@@ -563,10 +569,14 @@ uint64_t psrti_client_progress(psrti_client_t *c, uint64_t now)
     if (!psrti_list_empty(&c->delayed)) scan_delayed(c, &next);
     if (now >= c->next_scan) {
         scan_sent(c);
+        c->starved = 1; /* parts that held numbers may have been on their way */
         c->next_scan = now + c->retry_ns / 4;
     }
-    for (uint32_t i = 0; i < c->view->nowners; i++)
-        if (c->owners[i].count) psrti_owner_send(c, i);
+    send_all(c);
+    if (c->starved) {
+        psrti_numbers_relieve(c);
+        send_all(c);
+    }
     if (c->outstanding) next = PSRTI_MIN(next, c->next_scan);
     return next;
 }
@@ -592,7 +602,7 @@ void psrti_client_describe(const psrti_client_t *c, const psrti_cop_t *op, char 
         left++;
     const psrti_part_t *p = PSRTI_LIST_ENTRY(op->parts.next, const psrti_part_t, op_node);
     const psrti_view_owner_t *o = &c->view->owners[c->view->vshards[p->vshard].owner];
-    const char *what = p->type == PSRTI_T_PULL ? "pull" : p->value ? "push_pull" : "push";
+    const char *what = !p->grad ? "pull" : p->value ? "push_pull" : "push";
     const char *why = p->state < PSRTI_PART_SENT ? "not sent yet to"
                       : p->captured              ? "other workers are missing, says"
                                                  : "no answer from";

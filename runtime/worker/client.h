@@ -9,7 +9,8 @@
  *    memory of an op that ended.
  *  - A part that is canceled after it was sent ends when its server answered CANCEL or its session is
  *    over: its number is applied by then, or never.
- *  - A mutating part keeps its number through every retry; the floor told to servers is the lowest
+ *  - A mutating part keeps its number through every retry, until its server refused it; nothing holds a
+ *    number that others need while it waits for other workers. The floor told to servers is the lowest
  *    number that may still be sent.
  *  - Parts of one slice are sent in the order of their submission, whatever their priorities.
  *  - At most two steps of a sync slice are open: step s goes out when version s - 1 is known to be

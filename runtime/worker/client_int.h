@@ -8,7 +8,9 @@
 #include "runtime/worker/client.h"
 #include "transport/frame.h"
 
-#define PSRTI_NUMBERS 256           /* outstanding mutating requests a vshard */
+#ifndef PSRTI_NUMBERS     /* outstanding mutating requests a vshard; the simulator has fewer */
+#define PSRTI_NUMBERS 256 /* as many as server/window.h */
+#endif
 #define PSRTI_PULL_TAG (1ull << 63) /* numbers of pulls have this bit         */
 
 typedef enum psrti_part_state {
@@ -126,6 +128,7 @@ struct psrti_client {
     psrti_batches_t batches;
     uint64_t outstanding, next_scan;
     int some_table_failed;
+    int starved;          /* parts wait for numbers; see psrti_numbers_relieve */
     psrt_status_t status; /* not OK: everything failed */
     char *text;
     psrti_client_counts_t counts;
@@ -143,6 +146,9 @@ void psrti_part_end(psrti_client_t *c, psrti_part_t *part, psrt_status_t status)
 /* A push was taken over by the server (its step may end). */
 void psrti_part_captured(psrti_client_t *c, psrti_part_t *part);
 void psrti_part_delay(psrti_client_t *c, psrti_part_t *part);
+/* Its number was refused, so that it will not be applied under it: it takes another when it is
+ * sent again, and holds none while it waits for other workers, who may need the window to move. */
+void psrti_part_renumber(psrti_client_t *c, psrti_part_t *part);
 /* Takes a READY part out of the heap of its owner. */
 void psrti_part_unready(psrti_client_t *c, psrti_part_t *part);
 void psrti_part_header(psrti_client_t *c, const psrti_part_t *part, psrt_hdr_t *hdr);
@@ -152,6 +158,9 @@ psrt_status_t psrti_part_prepare(psrti_client_t *c, psrti_part_t *part, psrt_hdr
 uint64_t psrti_part_bytes(const psrti_part_t *part); /* of the payload */
 /* Until its vshard has a number again. It is in no queue of an owner. */
 void psrti_part_block(psrti_client_t *c, psrti_part_t *part);
+/* Makes numbers free that captured push_pulls hold while they wait for other workers, where
+ * parts wait for numbers: those workers may wait for just these parts. */
+void psrti_numbers_relieve(psrti_client_t *c);
 /* It leaves its slice's queue; the next one may follow. */
 void psrti_part_sent(psrti_client_t *c, psrti_part_t *part);
 void psrti_owner_send(psrti_client_t *c, uint32_t owner);

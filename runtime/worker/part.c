@@ -12,7 +12,7 @@ void psrti_part_unready(psrti_client_t *c, psrti_part_t *p)
     if (p->state == PSRTI_PART_READY) psrti_queue_remove(&c->owners[p->owner], p);
 }
 
-/* ---- making and freeing ------------------------------------------------------------------------ */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
 static void tx_done(psrt_tx_t *tx, psrt_status_t status);
 
@@ -47,7 +47,7 @@ static void part_free(psrti_client_t *c, psrti_part_t *p)
     c->free_parts = p;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static void number_free(psrti_client_t *c, psrti_part_t *p)
 {
@@ -92,7 +92,14 @@ static psrt_status_t number_take(psrti_client_t *c, psrti_part_t *p)
     return PSRT_OK;
 }
 
-/* ---- queueing ---------------------------------------------------------------------------------- */
+void psrti_part_renumber(psrti_client_t *c, psrti_part_t *p)
+{
+    number_free(c, p);
+    p->seq = 0;
+    unblock(c, &c->vshards[p->vshard]);
+}
+
+/* ---- queueing -------------------------------------------------------------------------------- */
 
 void psrti_part_ready(psrti_client_t *c, psrti_part_t *p)
 {
@@ -130,7 +137,7 @@ void psrti_part_enqueue(psrti_client_t *c, psrti_part_t *p)
     psrti_slice_kick(c, p->table, p->slice);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 void psrti_part_header(psrti_client_t *c, const psrti_part_t *p, psrt_hdr_t *hdr)
 {
@@ -182,8 +189,8 @@ uint64_t psrti_part_bytes(const psrti_part_t *p)
     return p->count * psrt_dtype_size(psrti_table_spec_wire(spec, spec->grad_dtype));
 }
 
-/* What a part sends. With a codec that is a copy, made when the part is sent first, since a repeat and
- * a send in flight read it too. */
+/* What a part sends. With a codec that is a copy, made when the part is sent first, since a
+ * repeat and a send in flight read it too. */
 static psrt_status_t payload_of(psrti_client_t *c, psrti_part_t *p, const void **data_p)
 {
     psrti_codec_t codec = p->table->spec.codec;
@@ -227,6 +234,38 @@ void psrti_part_block(psrti_client_t *c, psrti_part_t *p)
 {
     p->state = PSRTI_PART_BLOCKED;
     psrti_list_push(&c->vshards[p->vshard].blocked, &p->wait_node);
+    c->starved = 1;
+}
+
+/* A captured push_pull waits for its value, which other workers decide. From now on it is the
+ * pull that is left of it and has no number; the value that it asked for by its number will be
+ * dropped. */
+static void become_pull(psrti_client_t *c, psrti_part_t *p)
+{
+    const psrti_table_spec_t *spec = &p->table->spec;
+    c->counts.pushed_bytes += psrti_part_bytes(p);
+    number_free(c, p);
+    p->seq = 0;
+    p->type = PSRTI_T_PULL;
+    p->flags = 0;
+    p->step++;
+    if (spec->consistency == PSRTI_SSP) p->step -= PSRTI_MIN(p->step, spec->staleness);
+    psrti_list_remove(&p->node);
+    p->resend = 1;
+    psrti_part_ready(c, p);
+}
+
+void psrti_numbers_relieve(psrti_client_t *c)
+{
+    c->starved = 0;
+    for (uint32_t v = 0; v < c->view->nvshards; v++) {
+        if (!c->vshards[v].ring || psrti_list_empty(&c->vshards[v].blocked)) continue;
+        for (uint32_t i = 0; i < PSRTI_NUMBERS; i++) {
+            psrti_part_t *p = c->vshards[v].ring[i];
+            if (p && p->captured && p->state == PSRTI_PART_SENT && !p->in_flight) become_pull(c, p);
+        }
+        unblock(c, &c->vshards[v]);
+    }
 }
 
 void psrti_owner_send(psrti_client_t *c, uint32_t owner)
@@ -270,7 +309,7 @@ void psrti_part_delay(psrti_client_t *c, psrti_part_t *p)
     psrti_list_push(&c->delayed, &p->node);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Takes the part out of every queue that could still send it. */
 static void withdraw(psrti_client_t *c, psrti_part_t *p)
@@ -357,8 +396,8 @@ void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op)
     psrti_list_push(&c->completed, &op->node);
 }
 
-/* A push of another table that is on its way when a table of its op is lost: it still goes there, so
- * that the other workers' step can close, but its value is not waited for. */
+/* A push of another table that is on its way when a table of its op is lost: it still goes
+ * there, so that the other workers' step can close, but its value is not waited for. */
 static int goes_on(const psrti_part_t *p, psrt_status_t status)
 {
     return status == PSRT_ERR_SHARD_LOST && p->type == PSRTI_T_PUSH && !p->captured &&
@@ -385,8 +424,8 @@ static psrti_part_t *next_of_op(const psrti_cop_t *op)
     return NULL;
 }
 
-/* The first failure gives the op its status; its other parts are given up: whatever answer comes for
- * them is dropped, and the op ends when no send of theirs is in flight any more. */
+/* The first failure gives the op its status; its other parts are given up: whatever answer comes
+ * for them is dropped, and the op ends when no send of theirs is in flight any more. */
 void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, const char *text)
 {
     if (op->ended) return;
@@ -400,7 +439,7 @@ void psrti_op_fail(psrti_client_t *c, psrti_cop_t *op, psrt_status_t status, con
     psrti_op_settle(c, op);
 }
 
-/* ---- steps that end with CLOCK ----------------------------------------------------------------- */
+/* ---- steps that end with CLOCK --------------------------------------------------------------- */
 
 /* A skip that waits for nothing more. */
 static psrti_cstep_t *skip_that_is_due(const psrti_ctable_t *t)
@@ -412,7 +451,8 @@ static psrti_cstep_t *skip_that_is_due(const psrti_ctable_t *t)
     return NULL;
 }
 
-/* Skips that waited for this push may go: none must arrive before a push to a step that it skips. */
+/* Skips that waited for this push may go: none must arrive before a push to a step that it
+ * skips. */
 static void note_captured(psrti_client_t *c, const psrti_part_t *p)
 {
     psrti_ctable_t *t = p->table;
@@ -430,6 +470,7 @@ void psrti_part_captured(psrti_client_t *c, psrti_part_t *p)
 {
     if (p->captured) return;
     p->captured = 1;
+    if (!psrti_list_empty(&c->vshards[p->vshard].blocked)) c->starved = 1;
     note_captured(c, p);
     if (!p->cstep) return;
     p->cstep->uncaptured--;

@@ -103,6 +103,7 @@ Test(shard, two_steps_may_be_open_a_third_comes_again)
     cr_assert_eq(fx_push(fx, 0, 1, 0, 1, 0)->hdr.status, 0);
     cr_assert_eq(fx_push(fx, 0, 1, 1, 10, 0)->hdr.status, 0);
     cr_assert_eq(fx_push(fx, 0, 1, 2, 100, 0)->hdr.status, -PSRT_ERR_AGAIN);
+    cr_assert(fx_last(fx, 0)->hdr.flags & PSRTI_F_LATE, "its number is refused");
     cr_assert_eq(fx_clock(fx, 0, 1, 2)->hdr.status, -PSRT_ERR_AGAIN);
     fx_push(fx, 1, 1, 1, 1000, 0); /* the later step first */
     cr_assert_eq(fx_version(fx, 1), 0u);

@@ -115,6 +115,51 @@ Test(client, at_most_256_numbers_of_a_shard_are_out)
     fx_close(fx);
 }
 
+/* Captured push_pulls wait for other workers, who may wait for what has no number here. */
+Test(client, push_pulls_that_wait_for_others_give_their_numbers_back)
+{
+    fx_t *fx = fx_open();
+    static psrti_cop_t op[300];
+    fx_table(fx, 1, 1000, "sync", 3);
+    for (int i = 0; i < 299; i++)
+        fx_submit(fx, &op[i], 1, PUSH | PULL | MORE, (uint64_t)i, 1);
+    fx_submit(fx, &op[299], 1, PUSH | PULL, 299, 1);
+    cr_assert_eq(fx->sends, 256u);
+    for (size_t i = 0; i < 256; i++)
+        fx_ack(fx, i, PSRT_OK, 0, 3);
+    fx_progress(fx);
+    cr_assert_eq(fx_count(fx, PSRTI_T_PUSH, 256), 44u);
+    cr_assert_eq(fx_count(fx, PSRTI_T_PULL, 256), 44u);
+    cr_assert(fx->sent[256].hdr.type == PSRTI_T_PULL && fx->sent[256].hdr.step == 4);
+    cr_assert_eq(fx_value(fx, 0, 4, 7), PSRT_RX_DONE);
+    cr_assert(!op[0].ended, "that number is given up");
+    fx_value(fx, 256, 4, 7);
+    cr_assert(op[0].ended && op[0].result.version == 4);
+    fx_close(fx);
+}
+
+/* A push to a third open step holds no number while it waits for others. */
+Test(client, a_refused_number_is_changed)
+{
+    fx_t *fx = fx_open();
+    psrti_cop_t op[3];
+    fx_table(fx, 1, 10, "async", 0);
+    fx_submit(fx, &op[0], 1, PUSH, 0, 0);
+    fx_ack(fx, 0, PSRT_ERR_CANCELED, 0, 0); /* the first answer was lost */
+    fx_submit(fx, &op[1], 1, PUSH, 0, 0);
+    cr_assert(fx->sent[1].hdr.seq == 2 && fx->sent[1].hdr.seq_floor == 0);
+    fx->now += FX_RETRY;
+    fx_progress(fx);
+    cr_assert_eq(fx->sent[2].hdr.seq, 3u);
+    fx_ack(fx, 2, PSRT_OK, PSRTI_F_APPLIED, 0);
+    fx_ended(fx, &op[0], PSRT_OK);
+    fx_submit(fx, &op[2], 1, PUSH, 0, 0);
+    fx_ack(fx, fx->sends - 1, PSRT_ERR_AGAIN, PSRTI_F_LATE, 0);
+    psrti_client_cancel(fx->client, &op[2], PSRT_ERR_CANCELED);
+    fx_ended(fx, &op[2], PSRT_ERR_CANCELED); /* nothing of it can be applied any more */
+    fx_close(fx);
+}
+
 /* Two tables whose slices share a virtual shard wait for its numbers; one of them fails then. */
 Test(client, all_that_wait_for_numbers_are_woken)
 {
