@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must agree between processes, and what must stay within bounds, after every event: views, terms, the
- * clocks of workers, memory that waits for somebody. The cores' own state is looked at. */
+/* What must agree between processes, and what must stay within bounds, after every event: views,
+ * terms, the clocks of workers, memory that waits for somebody. The cores' own state is looked
+ * at. */
 #include <string.h>
 
 #include "runtime/server/shard_int.h"
 #include "runtime/worker/client_int.h"
 #include "sim.h"
 
-/* Entries that a server keeps for one session: pulls that wait, and answers that found no room. Above all
- * that workers of the simulation ask for in the time of a repetition or two. */
+/* Entries that a server keeps for one session: pulls that wait, and answers that found no room.
+ * Above all that workers of the simulation ask for in the time of a repetition or two. */
 #define MOST_WAITS 512
 #define MOST_OWED 1024
 
-/* ---- views --------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t hash, uint64_t value) { return psrti_mix64(hash ^ value); }
 
@@ -58,14 +59,18 @@ void sim_check_view(sim_t *sim, int node, const psrti_view_t *old, const psrti_v
     sim->newest_view = PSRTI_MAX(sim->newest_view, view->number);
 }
 
-/* ---- terms --------------------------------------------------------------------------------------- */
+/* ---- terms ----------------------------------------------------------------------------------- */
 
 /* A request of another term may be refused or turned away, but not served. */
 static void check_term(const sim_server_t *s, const psrt_hdr_t *hdr)
 {
     const psrti_view_t *v = s->shard->view;
-    int served = hdr->type == PSRTI_T_VALUE || (hdr->type == PSRTI_T_ACK && hdr->status == 0);
-    if (hdr->type == PSRTI_T_MOVED) s->sim->counts.old_terms++;
+    psrt_status_t status = (psrt_status_t) - (int)hdr->status;
+    int served =
+        hdr->type == PSRTI_T_VALUE ||
+        (hdr->type == PSRTI_T_ACK && status != PSRT_ERR_FENCED && status != PSRT_ERR_AGAIN);
+    s->sim->counts.old_terms += hdr->type == PSRTI_T_MOVED;
+    s->sim->counts.asked_to_wait += hdr->type == PSRTI_T_ACK && status == PSRT_ERR_AGAIN;
     if (served && hdr->term != v->vshards[hdr->vshard].term)
         sim_fail(s->sim, "server:%d served a request of %s of term %u, the term is %u", s->index,
                  sim_table_name(s->sim, hdr->table), hdr->term, v->vshards[hdr->vshard].term);
@@ -93,7 +98,36 @@ psrt_rx_t sim_check_reply(sim_worker_t *w, int server, psrt_msg_t *msg)
     return rx;
 }
 
-/* ---- clocks -------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static int has_contributed(const sim_server_t *s, const psrti_stable_t *t, uint32_t rank,
+                           uint64_t step)
+{
+    for (uint64_t k = 0; k < t->nslices; k++) {
+        psrti_slice_t *slice = t->slice[k];
+        if (slice && slice->bits && psrti_bit_get(psrti_contributed(s->shard, slice, step), rank))
+            return 1;
+    }
+    return 0;
+}
+
+void sim_note_request(const sim_server_t *s, const psrti_peer_t *peer, const psrt_hdr_t *hdr)
+{
+    sim_counts_t *counts = &s->sim->counts;
+    const psrti_stable_t *t = psrti_map_get(&s->shard->tables, hdr->table);
+    const psrti_window_t *w =
+        psrti_map_get(&s->shard->windows, (uint64_t)peer->task << 16 | hdr->vshard);
+    if (!t || !s->shard->view) return;
+    if (hdr->type == PSRTI_T_CLOCK && hdr->flags & PSRTI_F_LATE)
+        counts->skips++;
+    else if (hdr->type == PSRTI_T_CLOCK && t->spec.consistency == PSRTI_SYNC)
+        counts->clocks_to_empty += !has_contributed(s, t, peer->rank, hdr->step);
+    if (hdr->type == PSRTI_T_PUSH && hdr->flags & PSRTI_F_PULL && w && hdr->seq >= w->floor &&
+        hdr->seq < w->floor + PSRTI_WINDOW && w->incarnation == peer->incarnation)
+        counts->twice_a_push_pull += psrti_numbers_has(&w->applied, hdr->seq);
+}
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
 
 /* The worker whom the server's view means, if it is the one that lives. */
 static const sim_worker_t *meant(const sim_server_t *s, int rank)
@@ -127,12 +161,25 @@ static void check_clock(const sim_server_t *s, const psrti_stable_t *t, const si
     }
 }
 
+/* Steps that somebody has ended, and that may not be closed now. */
+static void note_holds(sim_t *sim, const psrti_stable_t *t)
+{
+    if (t->set_hold == UINT64_MAX && t->hold_from == UINT64_MAX) return;
+    for (uint64_t k = 0; k < t->nslices; k++) {
+        const psrti_slice_t *slice = t->slice[k];
+        if (!slice || !slice->step[slice->version % 2].ended) continue;
+        sim->counts.steps_held_for_sets += slice->version >= t->set_hold;
+        sim->counts.steps_held_for_joins += slice->version >= t->hold_from;
+    }
+}
+
 static void check_clocks(const sim_server_t *s)
 {
-    const sim_t *sim = s->sim;
+    sim_t *sim = s->sim;
     for (int i = 0; i < sim->ntables; i++) {
         const sim_table_t *table = &sim->table[i];
         const psrti_stable_t *t = table->id ? psrti_map_get(&s->shard->tables, table->id) : NULL;
+        if (t) note_holds(sim, t);
         for (int r = 0; t && !table->abandoned && r < sim->nworkers; r++) {
             const sim_worker_t *w = meant(s, r);
             if (w && w->table[i] && !w->gone[i]) check_clock(s, t, table, w);
@@ -140,7 +187,7 @@ static void check_clocks(const sim_server_t *s)
     }
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static size_t length_of(const psrti_list_t *list)
 {
@@ -150,11 +197,27 @@ static size_t length_of(const psrti_list_t *list)
     return n;
 }
 
+/* Is the newest request that waits for the slice another than all before? */
+static int is_new(const psrti_list_t *waiters)
+{
+    if (psrti_list_empty(waiters)) return 1;
+    const psrti_wait_t *last = PSRTI_LIST_ENTRY(waiters->prev, const psrti_wait_t, node);
+    for (const psrti_list_t *n = waiters->next; n != waiters->prev; n = n->next) {
+        const psrti_wait_t *w = PSRTI_LIST_ENTRY(n, const psrti_wait_t, node);
+        if (w->peer == last->peer && w->tag == last->tag) return 0;
+    }
+    return 1;
+}
+
 static void check_peers(const sim_server_t *s)
 {
     const psrti_list_t *peers = &s->shard->peers;
+    unsigned tasks = 0;
     for (const psrti_list_t *n = peers->next; n != peers; n = n->next) {
         const psrti_peer_t *peer = PSRTI_LIST_ENTRY(n, const psrti_peer_t, node);
+        if (tasks >> peer->rank & 1)
+            sim_fail(s->sim, "server:%d has two sessions of worker:%u", s->index, peer->rank);
+        tasks |= 1u << peer->rank;
         size_t waits = length_of(&peer->waits), owed = length_of(&peer->owed);
         s->sim->counts.most_waits = PSRTI_MAX(s->sim->counts.most_waits, waits);
         s->sim->counts.most_owed = PSRTI_MAX(s->sim->counts.most_owed, owed);
@@ -172,12 +235,16 @@ static void check_blocks(const sim_server_t *s)
     size_t pos = 0;
     const psrti_stable_t *t;
     while ((t = psrti_map_next(&s->shard->tables, &pos, NULL)))
-        for (uint64_t k = 0; k < t->nslices; k++)
+        for (uint64_t k = 0; k < t->nslices; k++) {
             slices += t->slice[k] != NULL;
+            if (t->slice[k] && !is_new(&t->slice[k]->waiters))
+                sim_fail(sim, "%s slice %llu: a request waits twice", t->spec.name,
+                         (unsigned long long)k);
+        }
     if (blocks < slices || blocks > slices + sends)
         sim_fail(sim, "server:%d has %llu blocks for %llu slices and %llu sends", s->index,
                  (unsigned long long)blocks, (unsigned long long)slices, (unsigned long long)sends);
-    if (s->shard->windows.count > (size_t)sim->nworkers * SIM_VSHARDS)
+    if (s->shard->windows.count > (size_t)sim->nworkers * sim->vshards)
         sim_fail(sim, "server:%d has %zu windows", s->index, s->shard->windows.count);
 }
 
@@ -196,7 +263,8 @@ void sim_check_worker(const sim_worker_t *w)
     for (uint32_t v = 0; w->view && v < w->view->nvshards; v++) {
         uint64_t numbers = c->vshards[v].next_seq - c->vshards[v].floor;
         w->sim->counts.most_numbers = PSRTI_MAX(w->sim->counts.most_numbers, numbers);
-        if (numbers > PSRTI_WINDOW)
+        w->sim->counts.windows_full += numbers == PSRTI_NUMBERS;
+        if (numbers > PSRTI_NUMBERS)
             sim_fail(w->sim, "worker:%d has %llu numbers out", w->rank,
                      (unsigned long long)numbers);
     }
@@ -207,10 +275,10 @@ void sim_check_worker(const sim_worker_t *w)
                  (unsigned long long)c->outstanding);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* Every step of every worker has been told to every server that holds a part, also to one to which nothing was
- * pushed in it. */
+/* Every step of every worker has been told to every server that holds a part, also to one to
+ * which nothing was pushed in it. */
 static void check_last_clocks(const sim_server_t *s)
 {
     const sim_t *sim = s->sim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane: the coordinator's core, and its connections to the processes, which carry packed
- * messages in order and may be lost. */
+/* The control plane: the coordinator's core, and its connections to the processes, which carry
+ * packed messages in order and may be lost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static uint64_t delay(sim_t *sim)
     return sim_random(sim, sim_chance(sim, 20) ? 60 * MS : 2 * MS);
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_conn_lost(sim_t *sim, void *obj, uint64_t at_coordinator)
 {
@@ -138,7 +138,7 @@ conn_t *sim_conn_dial(sim_t *sim, int node)
     return c;
 }
 
-/* ---- the coordinator --------------------------------------------------------------------------- */
+/* ---- the coordinator ------------------------------------------------------------------------- */
 
 static void note_fenced(sim_t *sim, int node, uint64_t incarnation, int alive)
 {
@@ -146,8 +146,9 @@ static void note_fenced(sim_t *sim, int node, uint64_t incarnation, int alive)
     if (!n->alive || !n->incarnation || n->incarnation != incarnation || alive) return;
     n->fenced = 1;
     if (node < sim->nservers || sim->worker_kills) return;
-    /* Cuts and stops fell together. What it has pushed need not be on all slices, so that norms, and the
-     * order of sums, are not known from here on; nor is it worth guessing, as it is one seed in 10^5. */
+    /* Cuts and stops fell together. What it has pushed need not be on all slices, so that norms,
+     * and the order of sums, are not known from here on; nor is it worth guessing, as it is one
+     * seed in 10^5. */
     sim->given_up = 1;
 }
 
@@ -166,9 +167,22 @@ static void note_view(sim_t *sim, const Psrt__View *v)
     }
 }
 
+/* One that is restarted works under a higher generation than all before. */
+static void note_generation(sim_t *sim, uint64_t generation)
+{
+    struct sim_control *ctl = sim->control;
+    if (ctl->generation_of != ctl->life && generation <= ctl->generation)
+        sim_fail(sim, "generation %llu of the coordinator is given again",
+                 (unsigned long long)generation);
+    ctl->generation_of = ctl->life;
+    ctl->generation = generation;
+}
+
 static void coord_send(void *arg, uint64_t peer, const Psrt__Control *msg)
 {
     sim_t *sim = arg;
+    if (msg->body_case == PSRT__CONTROL__BODY_WELCOME)
+        note_generation(sim, msg->welcome->generation);
     if (msg->body_case == PSRT__CONTROL__BODY_VIEW) note_view(sim, msg->view);
     sim_set_sent(sim, msg);
     for (conn_t *c = sim->control->conns; c; c = c->next)
@@ -226,7 +240,7 @@ static void coord_start(sim_t *sim)
     struct sim_control *ctl = sim->control;
     psrti_coord_params_t p = { .workers = (uint32_t)sim->nworkers,
                                .servers = (uint32_t)sim->nservers,
-                               .vshards = SIM_VSHARDS,
+                               .vshards = sim->vshards,
                                .heartbeat_ns = HEARTBEAT,
                                .lease_ns = LEASE,
                                .start_timeout_ns = 60 * PSRTI_NS_PER_S,
@@ -267,7 +281,7 @@ void sim_control_cut(sim_t *sim)
         if (c->open && sim_chance(sim, 30)) sim_conn_close(sim, c);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 void sim_control_open(sim_t *sim)
 {
@@ -295,8 +309,8 @@ int sim_control_is_formed(const sim_t *sim) { return sim->control->formed; }
 
 int sim_control_is_finished(const sim_t *sim) { return sim->control->finished; }
 
-/* Does every living worker know exactly who lives, for long enough that servers know too, and was it
- * answered? */
+/* Does every living worker know exactly who lives, for long enough that servers know too, and
+ * was it answered? */
 int sim_control_is_quiet(const sim_t *sim)
 {
     const struct sim_control *ctl = sim->control;

@@ -38,9 +38,9 @@ typedef struct member {
 } member_t;
 
 struct sim_control {
-    psrti_coord_t *coord; /* NULL while it is down */
-    uint32_t life;
-    uint64_t timer, numbers;
+    psrti_coord_t *coord;         /* NULL while it is down */
+    uint32_t life, generation_of; /* the life whose generation that is */
+    uint64_t timer, numbers, generation;
     char *state; /* the file */
     conn_t *conns;
     packet_t *packets;

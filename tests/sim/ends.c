@@ -4,19 +4,26 @@
 
 #include "sim.h"
 
-/* Version in [low, high] whose values these are, the highest below or equal to `below`; -1: none. */
+static int same(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+/* Version in [low, high] whose values these are, the highest below or equal to `below`; -1:
+ * none. */
 static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void *value,
-                          uint64_t first, uint64_t count, uint64_t low)
+                          uint64_t first, uint64_t count, uint64_t low, int average)
 {
-    double got[SLICE] = { 0 };
-    for (uint64_t e = 0; e < count; e++)
-        got[e] = sim_get(t, value, e);
-    for (uint64_t v = s->version + 1; v-- > low;)
-        if (memcmp(got, s->values[v] + first, count * sizeof *got) == 0) return (int64_t)v;
+    for (uint64_t v = s->version + 1; v-- > low;) {
+        const double *is = average ? s->versions[v]->average : s->versions[v]->value;
+        uint64_t e = 0;
+        while (e < count &&
+               same(sim_get(t->spec.value_dtype, value, e), sim_published(t, is[first + e])))
+            e++;
+        if (e == count) return (int64_t)v;
+    }
     return -1;
 }
 
-/* All pushes of steps below `want` by workers that live are in `version`; how far is the slowest? */
+/* All pushes of steps below `want` by workers that live are in `version`; how far is the
+ * slowest? */
 static void check_staleness(sim_t *sim, const sim_table_t *t, const sim_slice_t *s,
                             uint64_t version, uint64_t want)
 {
@@ -50,15 +57,18 @@ static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowe
         if (t->spec.consistency == PSRTI_SYNC) low = PSRTI_MAX(low, op->want[i]);
         const char *got =
             (const char *)x->value + (at - x->offset) * psrt_dtype_size(t->spec.value_dtype);
-        int64_t v = s->ready ? version_of(t, s, got, at % SLICE, stop - at, low) : -1;
+        int64_t v = s->ready ? version_of(t, s, got, at % SLICE, stop - at, low, x->average) : -1;
         if (v < 0) {
             sim_fail(sim,
                      "worker:%d: %s slice %llu: the value pulled (%g..) is none of versions %llu "
                      "to %llu",
-                     op->worker->rank, t->spec.name, (unsigned long long)k, sim_get(t, got, 0),
-                     (unsigned long long)low, (unsigned long long)s->version);
+                     op->worker->rank, t->spec.name, (unsigned long long)k,
+                     sim_get(t->spec.value_dtype, got, 0), (unsigned long long)low,
+                     (unsigned long long)s->version);
             return;
         }
+        sim->counts.averages_pulled += (uint64_t)x->average;
+        sim->counts.halves_pulled += (uint64_t)t->half;
         if (t->spec.consistency == PSRTI_SSP) check_staleness(sim, t, s, (uint64_t)v, op->want[i]);
         *lowest = PSRTI_MIN(*lowest, (uint64_t)v);
         *highest = PSRTI_MAX(*highest, (uint64_t)v);
@@ -67,8 +77,9 @@ static void check_value(sim_t *sim, const sim_op_t *op, size_t i, uint64_t *lowe
     if (t->spec.consistency == PSRTI_SSP) note_bound(sim, t, op->want[i]);
 }
 
-/* A push that was canceled may have been applied before, and later only by a server that did not answer,
- * until the next session with it is up. Of sync tables the values do not tell when it was added. */
+/* A push that was canceled may have been applied before, and later only by a server that did not
+ * answer, until the next session with it is up. Of sync tables the values do not tell when it
+ * was added. */
 static void note_canceled(sim_unit_t *u, const sim_op_t *op, psrt_status_t status, int server)
 {
     u->canceled = status == PSRT_ERR_CANCELED || status == PSRT_ERR_DEADLINE;

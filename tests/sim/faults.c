@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong, other than with single messages: links, partitions, processes that stop, die and come
- * again, the coordinator, and workers that leave. */
+/* What goes wrong, other than with single messages: links, partitions, processes that stop, die
+ * and come again, the coordinator, and workers that leave. */
 #include "control.h"
 #include "sim.h"
 
@@ -29,7 +29,7 @@ static int some_mortal(sim_t *sim, sim_kind_t kind)
                                                             : some_server(sim, kind);
 }
 
-/* ---- the network ------------------------------------------------------------------------------- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 static void cut_link(sim_t *sim, void *obj, uint64_t arg)
 {
@@ -37,8 +37,8 @@ static void cut_link(sim_t *sim, void *obj, uint64_t arg)
     sim_cut_some_link(sim);
 }
 
-/* Nothing passes from one to the other for a while, then all of it. The other direction is as it was. Where a
- * lease can end by it, it may be long. */
+/* Nothing passes from one to the other for a while, then all of it. The other direction is as it
+ * was. Where a lease can end by it, it may be long. */
 static void partition(sim_t *sim, void *obj, uint64_t arg)
 {
     char a[32], b[32];
@@ -61,7 +61,7 @@ static void partition(sim_t *sim, void *obj, uint64_t arg)
               sim_node_name(sim, to, b), (double)time / 1e6);
 }
 
-/* ---- processes --------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static int stop(sim_t *sim, int node, uint64_t time)
 {
@@ -145,8 +145,8 @@ void sim_exit_fenced(sim_t *sim, int node)
                  (uint64_t)node);
 }
 
-/* Cut off from the coordinator for longer than its lease it is declared dead, but lives and goes on,
- * until it finds out. */
+/* Cut off from the coordinator for longer than its lease it is declared dead, but lives and goes
+ * on, until it finds out. */
 static void isolate(sim_t *sim, void *obj, uint64_t servers)
 {
     char name[32];
@@ -170,7 +170,7 @@ static void leave(sim_t *sim, void *obj, uint64_t arg)
     sim->worker[node - sim->nservers].leaving = sim->now;
 }
 
-/* ---- the coordinator --------------------------------------------------------------------------- */
+/* ---- the coordinator ------------------------------------------------------------------------- */
 
 static void kill_coordinator(sim_t *sim, void *obj, uint64_t arg)
 {
@@ -184,7 +184,7 @@ static void cut_control(sim_t *sim, void *obj, uint64_t arg)
     sim_control_cut(sim);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* With a chance of `percent`, up to `most` of them, while faults happen. */
 static void plan(sim_t *sim, sim_kind_t kind, unsigned percent, uint64_t most, sim_event_fn fn,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs many seeds of the simulator on all cores. Of one that fails it prints the command that replays it,
- * reduced to the faults that it needs, and the part of its trace that matters. */
+/* Runs many seeds of the simulator on all cores. Of one that fails it prints the command that
+ * replays it, reduced to the faults that it needs, and the part of its trace that matters. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -107,7 +108,7 @@ static settings_t parse(int argc, char **argv)
     return s;
 }
 
-/* ---- a seed that fails --------------------------------------------------------------------------- */
+/* ---- a seed that fails ----------------------------------------------------------------------- */
 
 static void print_command(const sim_case_t *what)
 {
@@ -147,7 +148,7 @@ static int run_one(const settings_t *s)
     return !fine;
 }
 
-/* ---- many ---------------------------------------------------------------------------------------- */
+/* ---- many ------------------------------------------------------------------------------------ */
 
 /* One process: takes seeds in the order of their numbers, so that all below a failure were run. */
 static void work(const settings_t *s, board_t *board, struct job *job)
@@ -207,6 +208,7 @@ static void run_jobs(const settings_t *s, board_t *board)
         pid[i] = fork();
         if (pid[i] < 0) perror("psrt-sim: fork"), exit(2);
         if (pid[i]) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         work(s, board, &board->job[i]);
         exit(0);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane at a process: its member's core, and what the process does with what it hears. */
+/* The control plane at a process: its member's core, and what the process does with what it
+ * hears. */
 #include <string.h>
 
 #include "control.h"
@@ -47,14 +48,14 @@ static int has_part(const sim_table_t *t, int server)
     return 0;
 }
 
-/* The model learns a joiner's first step on a table from the first server with a part of it that is told;
- * the others are not. */
+/* The model learns a joiner's first step on a table from the first server with a part of it that
+ * is told; the others are not. */
 static void note_join(sim_t *sim, int server, const psrti_view_t *view, uint32_t rank, size_t count,
                       const uint32_t *table, const uint64_t *from)
 {
     uint64_t incarnation = view->workers[rank].incarnation;
     uint32_t life = incarnation < MAX_LIVES ? sim->control->life_of[incarnation] : 0;
-    int fresh = 1;
+    int fresh = 1, begun = 0;
     for (int i = 0; i < sim->ntables; i++)
         fresh &= sim->table[i].from_life[rank] < life;
     for (int i = 0; i < sim->ntables; i++) {
@@ -64,11 +65,14 @@ static void note_join(sim_t *sim, int server, const psrti_view_t *view, uint32_t
         t->from[rank] = 0;
         for (size_t k = 0; k < count; k++)
             if (t->id == table[k]) t->from[rank] = from[k];
+        begun |= t->from[rank] > 0;
     }
     sim->counts.joins += (uint64_t)fresh;
+    sim->counts.joins_at_a_step += (uint64_t)begun;
 }
 
-/* Every worker declares what there is; a lost table is replaced by another when all servers live. */
+/* Every worker declares what there is; a lost table is replaced by another when all servers
+ * live. */
 static void declare(member_t *m)
 {
     sim_t *sim = m->sim;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the values of every slice must be: a record of all pushes and plain arithmetic over them.
- *
- * After every event at a server its slices are looked at. A slice whose version has not grown must not
- * have changed. A sync slice whose version grew from v to v + 1 must hold what the optimizer makes of
- * the contributions to step v: each of a worker that lives (its step only ends when all were accepted),
- * and of those that died or whose op failed any subset, but each whole and once. With backup workers any
- * subset of the workers, each with all it pushed to the slice in that step; but a push of the whole table
- * that was not said to be late must be in, and one that was must be missing somewhere. An async or ssp slice
- * must differ by exactly one push that was not applied before. So a doubled, lost, torn or misplaced
- * contribution, or one that counts for the wrong step, has no explanation and fails. Every version is
- * kept, and what a pull returns must be one of them.
- *
- * Two-phase tables are scaled, or not changed at all, by what the model makes of all pushes to the step of
- * the whole group, unless it cannot know who is in; then neither happens in the simulation. The model
- * adds in rank order, as servers do where the order shows. */
+ * After every event at a server its slices are looked at. A slice whose version has not grown
+ * must not have changed. A sync slice whose version grew from v to v + 1 must hold what the
+ * optimizer makes of the contributions to step v: each of a worker that lives (its step only
+ * ends when all were accepted), and of those that died or whose op failed any subset, but each
+ * whole and once. With backup workers any subset of the workers, each with all it pushed to the
+ * slice in that step; but a push of the whole table that was not said to be late must be in, and
+ * one that was must be missing somewhere. An async or ssp slice must differ by exactly one push
+ * that was not applied before. So a doubled, lost, torn or misplaced contribution, or one that
+ * counts for the wrong step, has no explanation and fails. Every version is kept, and what a
+ * pull returns must be one of them.  Two-phase tables are scaled, or not changed at all, by what
+ * the model makes of all pushes to the step of the whole group, unless it cannot know who is in;
+ * then neither happens in the simulation. The model adds in rank order, as servers do where the
+ * order shows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/server/shard_int.h"
 #include "sim.h"
 
 #define MAX_BATCHED 64 /* pushes to a slice in one batch */
@@ -25,7 +25,7 @@
 #define MAX_GUESSES                                                                                \
     200000 /* at one version; many steps that close at once, with much that is optional */
 
-/* ---- pushes ------------------------------------------------------------------------------------ */
+/* ---- pushes ---------------------------------------------------------------------------------- */
 
 static void add_units(sim_t *sim, const sim_op_t *op, size_t i)
 {
@@ -44,7 +44,7 @@ static void add_units(sim_t *sim, const sim_op_t *op, size_t i)
         u->count = stop - at;
         u->grad = malloc(u->count * sizeof *u->grad);
         for (uint64_t e = 0; e < u->count; e++)
-            u->grad[e] = sim_get(t, x->grad, at - x->offset + e);
+            u->grad[e] = sim_pushed(t, sim_get(t->spec.grad_dtype, x->grad, at - x->offset + e));
         if (s->last_unit)
             s->last_unit->next = u;
         else
@@ -82,11 +82,11 @@ void sim_model_submit(sim_t *sim, sim_op_t *op)
     }
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static double rounded(const sim_table_t *t, double v)
 {
-    return t->spec.acc_dtype == PSRT_F32 ? (double)(float)v : v;
+    return t->spec.acc_dtype == PSRT_F32 ? (double)(float)v : v; /* of 16 bits too */
 }
 
 static void optimize(const sim_table_t *t, const double params[2], double *value, double *state,
@@ -110,7 +110,8 @@ static double lamb_update(const sim_table_t *t, double value, double g)
     return rounded(t, direction + rounded(t, 0.5 * value));
 }
 
-/* Sums a rank's own contributions in their order, then the ranks in theirs; averages. 0: there are none. */
+/* Sums a rank's own contributions in their order, then the ranks in theirs; averages. 0: there
+ * are none. */
 static int add_up(const sim_table_t *t, const sim_slice_t *s, sim_unit_t *const *unit, size_t n,
                   double *gradient)
 {
@@ -157,7 +158,12 @@ static void close_step(const sim_table_t *t, const sim_slice_t *s, uint64_t step
     }
 }
 
-/* ---- explaining a sync version ----------------------------------------------------------------- */
+/* ---- explaining a sync version --------------------------------------------------------------- */
+
+static int is_scheduled(const sim_table_t *t)
+{
+    return t->schedule.kind != SIM_CONSTANT || t->schedule.warmup > 0;
+}
 
 typedef struct guess {
     sim_unit_t *unit[64];
@@ -210,7 +216,8 @@ static void gather(const sim_table_t *t, const sim_slice_t *s, uint64_t step, gu
 
 static verdict_t verdict_of(sim_t *sim, sim_table_t *t, uint64_t step);
 
-/* A server may close two steps at once: values of version `step` of slices that were not looked at yet. */
+/* A server may close two steps at once: values of version `step` of slices that were not looked
+ * at yet. */
 static void predict(sim_t *sim, sim_table_t *t, uint64_t step)
 {
     guess_t all;
@@ -235,7 +242,7 @@ static void set_norms(sim_t *sim, sim_table_t *t, uint64_t step, verdict_t *v)
     guess_t all;
     for (uint64_t k = 0; k < t->nslices; k++) {
         const sim_slice_t *s = &t->slice[k];
-        const double *value = s->values[step];
+        const double *value = s->versions[step]->value;
         double value_square = 0, update_square = 0;
         gather(t, s, step, &all);
         int any = add_up(t, s, all.unit, all.n, g);
@@ -252,8 +259,8 @@ static void set_norms(sim_t *sim, sim_table_t *t, uint64_t step, verdict_t *v)
     v->update_norm = sqrt(updates);
 }
 
-/* From everything that was pushed to this step of the group: all of it is in, and comes to the verdict
- * before any slice is applied. */
+/* From everything that was pushed to this step of the group: all of it is in, and comes to the
+ * verdict before any slice is applied. */
 static verdict_t verdict_of(sim_t *sim, sim_table_t *t, uint64_t step)
 {
     verdict_t v = { 1, 0, 0, 0 };
@@ -292,7 +299,8 @@ static void set_unsure(guess_t *g)
         g->unit[i]->unsure = 1;
 }
 
-/* Finds contributions that lead from version v to `seen` at version `last`; keeps what they make. */
+/* Finds contributions that lead from version v to `seen` at version `last`; keeps what they
+ * make. */
 static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last,
                    const double *state, const double *seen)
 {
@@ -321,6 +329,10 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
             sim->counts.clipped += verdict.scale != 1 && !verdict.skip;
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
             sim->counts.optional_contributions += g.optional;
+            int changed = n && !verdict.skip;
+            s->versions[v + 1]->first = 0;
+            s->versions[v + 1]->count = changed ? s->len : 0;
+            sim->counts.scheduled_updates += (uint64_t)(changed && is_scheduled(t));
             for (size_t i = 0; i < n; i++)
                 chosen[i]->applied = 1, chosen[i]->version = v + 1;
             found = 1;
@@ -331,8 +343,8 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     return found;
 }
 
-/* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch, which are of
- * one worker, in their order. */
+/* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch,
+ * which are of one worker, in their order. */
 static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_unit_t *before,
                           uint64_t v, uint64_t last, const double *state, const double *seen)
 {
@@ -352,6 +364,9 @@ static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
                           : explain_pushes(sim, t, s, u, v + 1, last, next_state, seen)) {
             if (v + 1 == last) memcpy(s->state, next_state, sizeof next_state);
+            s->versions[v + 1]->first = u->first;
+            s->versions[v + 1]->count = u->count;
+            sim->counts.scheduled_updates += (uint64_t)is_scheduled(t);
             return 1;
         }
         u->applied = 0;
@@ -360,7 +375,7 @@ static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_
     return 0;
 }
 
-/* ---- looking at slices ------------------------------------------------------------------------- */
+/* ---- looking at slices ----------------------------------------------------------------------- */
 
 static const char *line(const double *v, uint64_t n, char *buf, size_t size)
 {
@@ -379,7 +394,7 @@ static void blame(sim_t *sim, const sim_table_t *t, uint64_t k, const double *se
     sim_fail(sim, "%s slice %llu: nothing explains version %llu: %s, version %llu was %s",
              t->spec.name, (unsigned long long)k, (unsigned long long)version,
              line(seen, s->len, is, sizeof is), (unsigned long long)s->version,
-             line(s->values[s->version], s->len, was, sizeof was));
+             line(s->versions[s->version]->value, s->len, was, sizeof was));
     for (const sim_unit_t *u = s->units; u; u = u->next)
         sim_trace(sim, "  worker:%d life %u step %llu [%llu +%llu) %g.. %s%s", u->rank, u->life,
                   (unsigned long long)u->step, (unsigned long long)u->first,
@@ -393,7 +408,8 @@ static void blame(sim_t *sim, const sim_table_t *t, uint64_t k, const double *se
 static int is_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t version,
                         const double *seen)
 {
-    if (version == s->version) return memcmp(seen, s->values[version], s->len * sizeof *seen) == 0;
+    if (version == s->version)
+        return memcmp(seen, s->versions[version]->value, s->len * sizeof *seen) == 0;
     if (version < s->version) return 0;
     sim->guesses = 0;
     if (t->spec.consistency == PSRTI_SYNC)
@@ -402,47 +418,75 @@ static int is_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t ver
            explain_pushes(sim, t, s, NULL, s->version, version, s->state, seen);
 }
 
+/* The averages of the versions up to `last`: where an update changed a value, half of it is new. */
+static void average(const sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last)
+{
+    for (; t->averages && v < last; v++) {
+        const sim_version_t *before = s->versions[v];
+        sim_version_t *after = s->versions[v + 1];
+        memcpy(after->average, before->average, sizeof after->average);
+        for (uint64_t e = after->first; e < after->first + after->count; e++)
+            after->average[e] = rounded(t, 0.5 * before->average[e] + 0.5 * after->value[e]);
+    }
+}
+
 /* The first values of a rank0 slice are those of one life of worker 0; pushes of the same batch may
  * have changed them already. */
 static void look_for_init(sim_t *sim, sim_table_t *t, uint64_t k, const double *seen,
                           uint64_t version)
 {
     sim_slice_t *s = &t->slice[k];
-    double zeros[SLICE] = { 0 };
-    if (!version && memcmp(seen, zeros, s->len * sizeof *seen) == 0) return;
-    double *first = sim_values(s, 0);
+    sim_version_t *first = sim_version(s, 0);
     for (uint32_t life = 1; life <= sim->node[sim_worker_node(sim, 0)].life; life++) {
         for (uint64_t e = 0; e < s->len; e++)
-            first[e] = sim_init_value(life, k * SLICE + e);
+            first->value[e] = first->average[e] =
+                sim_stored(t, sim_init_value(life, k * SLICE + e));
         if (!is_explained(sim, t, s, version, seen)) continue;
         s->ready = 1;
+        average(t, s, 0, version);
         s->version = version;
         return;
     }
     blame(sim, t, k, seen, version);
 }
 
+/* What is published is the master, rounded. */
+static void check_published(sim_t *sim, const sim_table_t *t, uint64_t k, const void *published,
+                            const double *master)
+{
+    psrt_dtype_t dtype = psrti_table_spec_wire(&t->spec, t->spec.value_dtype);
+    for (uint64_t e = 0; e < t->slice[k].len; e++) {
+        double is = sim_get(dtype, published, e), must = sim_published(t, master[e]);
+        if (memcmp(&is, &must, sizeof is) != 0)
+            sim_fail(sim, "%s slice %llu: %g is published for %g", t->spec.name,
+                     (unsigned long long)k, is, master[e]);
+    }
+}
+
 static void look_at(sim_t *sim, sim_table_t *t, uint64_t k, const psrti_shard_t *shard)
 {
     sim_slice_t *s = &t->slice[k];
-    const void *values;
-    uint64_t version;
+    const psrti_stable_t *table = psrti_map_get(&shard->tables, t->id);
+    const psrti_slice_t *slice = table ? table->slice[k] : NULL;
     double seen[SLICE] = { 0 };
-    if (psrti_shard_peek(shard, t->id, k, &values, &version) != PSRT_OK) {
+    if (!slice) {
         sim_fail(sim, "%s: slice %llu is not at its server", t->spec.name, (unsigned long long)k);
         return;
     }
+    if (!s->ready && !slice->ready) return;
+    uint64_t version = slice->version;
     for (uint64_t e = 0; e < s->len; e++)
-        seen[e] = sim_get(t, values, e);
+        seen[e] = sim_get(t->half ? t->spec.acc_dtype : t->spec.value_dtype,
+                          slice->master ? slice->master : slice->cur->data, e);
+    if (slice->master) check_published(sim, t, k, slice->cur->data, seen);
     if (!s->ready) {
         look_for_init(sim, t, k, seen, version);
-        return;
-    }
-    if (!is_explained(sim, t, s, version, seen)) {
+    } else if (!is_explained(sim, t, s, version, seen)) {
         blame(sim, t, k, seen, version);
     } else if (version > s->version) {
         sim_trace(sim, "  %s slice %llu: version %llu", t->spec.name, (unsigned long long)k,
                   (unsigned long long)version);
+        average(t, s, s->version, version);
         s->version = version;
     }
 }
@@ -457,7 +501,7 @@ void sim_model_observe(sim_t *sim, const sim_server_t *server)
         }
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void finish_slice(sim_t *sim, const sim_table_t *t, uint64_t k, int living)
 {
@@ -486,8 +530,8 @@ static int workers_live(const sim_t *sim)
     return living;
 }
 
-/* Is every step applied that is complete? In two phases, and while a hyper-parameter is being set, that takes
- * a while after the last push. */
+/* Is every step applied that is complete? In two phases, and while a hyper-parameter is being
+ * set, that takes a while after the last push. */
 int sim_model_is_settled(const sim_t *sim)
 {
     for (int i = 0; i < sim->ntables && workers_live(sim); i++) {

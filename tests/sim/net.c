@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links that workers dial to servers, and servers to each other. A link is one session; it carries real
- * frames, in order and at most once unless the seed says otherwise. A payload that is pending stays in
- * its sender's memory and is read when it arrives, as a descriptor would be. */
+/* Links that workers dial to servers, and servers to each other. A link is one session; it
+ * carries real frames, in order and at most once unless the seed says otherwise. A payload that
+ * is pending stays in its sender's memory and is read when it arrives, as a descriptor would be. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,8 +108,8 @@ static void after(sim_t *sim, int node)
         sim_worker_after(&sim->worker[node - sim->nservers]);
 }
 
-/* A server that was stopped for longer than the lease serves nobody until the coordinator has spoken to it
- * again. */
+/* A server that was stopped for longer than the lease serves nobody until the coordinator has
+ * spoken to it again. */
 static int put_off(sim_t *sim, int node, sim_event_fn fn, void *obj, uint64_t arg)
 {
     if (node >= sim->nservers || !sim->node[node].frozen) return 0;
@@ -118,7 +118,7 @@ static int put_off(sim_t *sim, int node, sim_event_fn fn, void *obj, uint64_t ar
     return 1;
 }
 
-/* ---- the end of a link ------------------------------------------------------------------------- */
+/* ---- the end of a link ----------------------------------------------------------------------- */
 
 /* One side lets go: its pending sends are given up, what comes is not delivered any more. */
 static void detach(sim_link_t *l, int server_side)
@@ -219,7 +219,7 @@ void sim_cut_node(sim_t *sim, int node)
             }
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static void dialler_up(sim_t *sim, void *obj, uint64_t arg)
 {
@@ -234,8 +234,8 @@ static void dialler_up(sim_t *sim, void *obj, uint64_t arg)
     after(sim, node_of(l, 0));
 }
 
-/* A new session of a task closes the old one before it is admitted; that of an earlier life is refused. Who
- * dialled may be dead by now. */
+/* A new session of a task closes the old one before it is admitted; that of an earlier life is
+ * refused. Who dialled may be dead by now. */
 static void server_up(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_link_t *l = obj;
@@ -287,7 +287,7 @@ sim_link_t *sim_dial(sim_t *sim, int node, int server)
     return l;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void writable(sim_t *sim, void *obj, uint64_t from_server)
 {
@@ -429,7 +429,7 @@ psrt_status_t sim_send(sim_link_t *l, int from_server, psrt_hdr_t *hdr, const vo
     return m->tx ? PSRT_IN_PROGRESS : PSRT_OK;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 psrt_status_t sim_map(sim_t *sim, psrt_msg_t *msg, const void **data_p)
 {
@@ -454,6 +454,8 @@ static psrt_rx_t give(const msg_t *m, psrt_msg_t *msg)
 {
     const sim_link_t *l = m->link;
     sim_t *sim = l->sim;
+    if (!m->from_server && worker_of(l))
+        sim_note_request(&sim->server[l->server], l->peer, &msg->hdr);
     if (!m->from_server) return psrti_shard_msg(sim->server[l->server].shard, l->peer, msg);
     if (worker_of(l)) return sim_check_reply(worker_of(l), l->server, msg);
     return psrti_shard_msg(sim->server[l->node].shard, l->dialler, msg);
@@ -481,8 +483,8 @@ static psrt_rx_t hand_up(msg_t *m, psrt_msg_t *msg)
     return rx;
 }
 
-/* The beginning of a message that was cut. Whoever gets it says that it is malformed, or does not care, and
- * takes nothing of it. */
+/* The beginning of a message that was cut. Whoever gets it says that it is malformed, or does
+ * not care, and takes nothing of it. */
 static void arrive_short(sim_t *sim, void *obj, uint64_t arg)
 {
     msg_t *m = obj;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that the simulator sees: applies each of bugs/*.patch alone to a copy of the sources, builds the
-simulator of it in BUILD/planted_bugs, and wants a seed that fails. What is not patched comes from the objects of
-BUILD, so build psrt-sim first.
+"""Shows that the simulator sees: applies each of bugs/*.patch alone to a copy of the sources,
+builds the simulator of it in BUILD/planted_bugs, and wants a seed that fails. What is not patched
+comes from the objects of BUILD, so build psrt-sim first.
 
 usage: planted_bugs.py ROOT BUILD [NAME...]"""
 import concurrent.futures
@@ -15,7 +15,7 @@ import sys
 import time
 
 SEEDS = 20000
-TIME = 300  # seconds that a bug may take
+TIME = 600  # seconds that a bug may take
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
@@ -70,8 +70,8 @@ class Bug:
             target = os.path.join(self.folder, path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy(os.path.join(self.build.root, path), target)
-        done = subprocess.run(["patch", "-p1", "--fuzz=0", "-s", "-d", self.folder, "-i", self.patch],
-                              capture_output=True, text=True)
+        done = subprocess.run(["patch", "-p1", "--fuzz=0", "-s", "-d", self.folder, "-i",
+                               self.patch], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the patch does not apply any more, rebase {self.patch} onto the "
                                f"sources as they are:\n{done.stdout}{done.stderr}")
@@ -137,7 +137,8 @@ def main():
     made = Build(root, build)
     bugs = [Bug(made, os.path.join(folder, name + ".patch")) for name in names]
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count() or 1))) as pool:
+    jobs = int(os.environ.get("JOBS", os.cpu_count() or 1))
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for found, line in pool.map(Bug.find, bugs):
             print(line, flush=True)
             failed += not found

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One seed: a job of random size with random faults, run until the network has healed and everything
- * has ended, or until it is clear that something never will. */
+/* One seed: a job of random size with random faults, run until the network has healed and
+ * everything has ended, or until it is clear that something never will. */
 #include <stdlib.h>
 
 #include "sim.h"
 
-#define HANG (300 * PSRTI_NS_PER_S) /* of virtual time after the last fault */
+/* Of virtual time after the last fault: by then everything has ended. A job that has not
+ * assembled is waited for as long as the coordinator does. */
+#define HANG (30 * PSRTI_NS_PER_S)
+#define NOT_ASSEMBLED (90 * PSRTI_NS_PER_S)
 
 static void draw(sim_t *sim)
 {
     sim_faults_t *f = &sim->faults;
     sim->nservers = 1 + (int)sim_random(sim, SIM_MAX_NODES);
     sim->nworkers = 1 + (int)sim_random(sim, SIM_MAX_NODES);
+    sim->vshards = (const uint32_t[]){ 8, 8, 3, 1 }[sim_random(sim, 4)];
     sim->steps = 3 + sim_random(sim, 6);
     sim->worker_kills = sim_chance(sim, 30);
     if (sim_chance(sim, 30)) sim->hurry = 1 + (unsigned)sim_random(sim, 40);
@@ -31,7 +35,7 @@ static void draw(sim_t *sim)
         if (sim_chance(sim, 60)) f->rate[i] = (unsigned)sim_random(sim, most[i] + 1);
 }
 
-/* ---- from start to end ------------------------------------------------------------------------- */
+/* ---- from start to end ----------------------------------------------------------------------- */
 
 static int is_over(const sim_t *sim)
 {
@@ -62,7 +66,8 @@ static void run(sim_t *sim)
     for (unsigned n = 0; more && !sim->failed && !sim->given_up; n++) {
         more = sim_next(sim);
         if (n % 64 == 0 && is_over(sim)) break;
-        if (sim->now > sim->faults.until + HANG) describe_hang(sim);
+        uint64_t most = sim_control_is_formed(sim) ? HANG : NOT_ASSEMBLED;
+        if (sim->now > sim->faults.until + most) describe_hang(sim);
     }
     sim->counts.given_up += (uint64_t)sim->given_up;
     if (sim->given_up) return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyper-parameters that are set for a step. What the coordinator decides is written down when it sends the
- * first word of it; at that moment no slice may have closed the step, and from then on the model computes
- * with it. Nothing else changes anything. */
+/* Hyper-parameters that are set for a step. What the coordinator decides is written down when it
+ * sends the first word of it; at that moment no slice may have closed the step, and from then on
+ * the model computes with it. Nothing else changes anything. */
+#include <math.h>
 #include <string.h>
 
 #include "runtime/worker/client_int.h" /* the number of a table */
@@ -16,8 +17,18 @@ static sim_table_t *by_id(sim_t *sim, uint32_t id)
 
 static int index_of(const char *key) { return strcmp(key, "momentum") == 0; }
 
+/* The rate of update `step`. */
+static double rate(const sim_schedule_t *s, double lr, uint64_t step)
+{
+    double p = (double)step - s->warmup;
+    if (p < 0) return lr * ((double)step + 1) / (s->warmup + 1);
+    if (s->kind == SIM_BY_STEPS) return ldexp(lr, -(int)(p / s->period));
+    if (s->kind == SIM_LINEAR) return p < s->total ? lr + (s->final - lr) * p / s->total : s->final;
+    return lr;
+}
+
 /* The last set of a parameter that holds from this step or an earlier one. */
-void sim_params(const sim_table_t *t, const sim_slice_t *s, uint64_t step, double params[2])
+static void set_params(const sim_table_t *t, const sim_slice_t *s, uint64_t step, double params[2])
 {
     if (t->spec.consistency != PSRTI_SYNC) {
         memcpy(params, s->params, sizeof s->params);
@@ -26,6 +37,12 @@ void sim_params(const sim_table_t *t, const sim_slice_t *s, uint64_t step, doubl
     params[0] = params[1] = 0.5;
     for (size_t i = 0; i < t->nsets; i++)
         if (t->set[i].from_step <= step) params[t->set[i].index] = t->set[i].value;
+}
+
+void sim_params(const sim_table_t *t, const sim_slice_t *s, uint64_t step, double params[2])
+{
+    set_params(t, s, step, params);
+    params[0] = rate(&t->schedule, params[0], step);
 }
 
 static void write_down(sim_t *sim, uint64_t from_step)

@@ -45,8 +45,8 @@ static void end_faults_early(sim_case_t *what)
     }
 }
 
-/* Without one kind of faults the others come at other moments, so that it may fail in another way; it is a
- * failure all the same. */
+/* Without one kind of faults the others come at other moments, so that it may fail in another
+ * way; it is a failure all the same. */
 void sim_shrink(sim_case_t *what)
 {
     leave_out_kinds(what);

@@ -18,8 +18,8 @@
  *   shrink.c   what of a seed that fails is not needed for it
  *   main.c     many seeds, on many processes
  *
- * A node is a process: servers are 0..S-1, workers S..S+W-1. Its events carry the number of its life
- * and are dropped when it was killed meanwhile, put off while it is stopped. */
+ * A node is a process: servers are 0..S-1, workers S..S+W-1. Its events carry the number of its
+ * life and are dropped when it was killed meanwhile, put off while it is stopped. */
 #ifndef PSRT_TESTS_SIM_H
 #define PSRT_TESTS_SIM_H
 
@@ -37,7 +37,6 @@
 #define SIM_MAX_TABLES 24
 #define SIM_MAX_SLICES 8
 #define SIM_MAX_TRANSFERS 6
-#define SIM_VSHARDS 8
 #define SIM_MAX_VIEWS 512
 #define SIM_NOBODY (-1)
 #define SIM_COORDINATOR (2 * SIM_MAX_NODES) /* as an end of a partition */
@@ -61,6 +60,14 @@ typedef struct sim_unit sim_unit_t;
     X(stale_sessions)                                                                              \
     X(stale_memory)                                                                                \
     X(old_terms)                                                                                   \
+    X(asked_to_wait)                                                                               \
+    X(twice_a_push_pull)                                                                           \
+    X(clocks_to_empty)                                                                             \
+    X(skips)                                                                                       \
+    X(steps_held_for_sets)                                                                         \
+    X(steps_held_for_joins)                                                                        \
+    X(joins_at_a_step)                                                                             \
+    X(windows_full)                                                                                \
     X(reorderings)                                                                                 \
     X(cuts)                                                                                        \
     X(cut_short)                                                                                   \
@@ -110,6 +117,9 @@ typedef struct sim_unit sim_unit_t;
     X(verdicts_repeated)                                                                           \
     X(owner_links_lost)                                                                            \
     X(scaled_twice)                                                                                \
+    X(averages_pulled)                                                                             \
+    X(scheduled_updates)                                                                           \
+    X(halves_pulled)                                                                               \
     X(clipped)                                                                                     \
     X(skipped)                                                                                     \
     X(given_up) /* seeds that the model left */
@@ -126,8 +136,8 @@ typedef struct sim_counts {
 #undef SIM_COUNT_FIELD
 } sim_counts_t;
 
-/* What can go wrong, and can be left out to make a seed simpler. Each has its own random numbers, so that
- * the others stay what they are. */
+/* What can go wrong, and can be left out to make a seed simpler. Each has its own random
+ * numbers, so that the others stay what they are. */
 #define SIM_KINDS(X)                                                                               \
     X(drop)                                                                                        \
     X(duplicate)                                                                                   \
@@ -223,6 +233,12 @@ struct sim_unit {
     double *grad;
 };
 
+typedef struct sim_version {
+    double value[SLICE],
+        average[SLICE];    /* average: of the values so far, where the table has them */
+    uint64_t first, count; /* what the update to it changed */
+} sim_version_t;
+
 typedef struct sim_slice {
     int server;
     uint32_t life; /* of the server that holds it; 0: not held yet */
@@ -230,18 +246,26 @@ typedef struct sim_slice {
     uint64_t len, version;
     double *state;    /* momentum                                         */
     double params[2]; /* not sync: lr and momentum as its server has them */
-    double **values;  /* by version                                       */
+    sim_version_t **versions;
     uint64_t capacity;
     sim_unit_t *units, *last_unit;
 } sim_slice_t;
+
+/* As kernels/schedule.h has them. */
+typedef struct sim_schedule {
+    enum { SIM_CONSTANT, SIM_BY_STEPS, SIM_LINEAR } kind;
+    double warmup, period, total, final;
+} sim_schedule_t;
 
 struct sim_table {
     int index;
     uint32_t id; /* given by the coordinator; 0: not yet */
     psrti_table_spec_t spec;
     int two_phase, group; /* group: with the others of the simulation that have it set */
-    char phases[128];     /* text of the optimizer of a two-phase table */
+    char text[256];       /* of the optimizer */
     int rank0, exact;     /* values that sum exactly in any order */
+    int half, averages;   /* half: values or messages have 16 bits */
+    sim_schedule_t schedule;
     enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM, SIM_LAMB } optimizer;
     uint32_t made_in[SIM_MAX_NODES]; /* lives of the servers */
     int abandoned;                   /* it was forgotten, and declared anew under its name */
@@ -291,6 +315,7 @@ struct sim {
     sim_faults_t faults;
     sim_counts_t counts;
     int nservers, nworkers, ntables;
+    uint32_t vshards;
     int running;     /* the tables of the start are declared */
     int group_owner; /* the server that decides for the group */
     uint64_t steps;  /* of every worker on every table */
@@ -402,11 +427,16 @@ int sim_same_group(const sim_table_t *a, const sim_table_t *b);
 /* May a part of it be lost? */
 int sim_is_damaged(const sim_t *sim, const sim_table_t *table);
 void sim_lose(sim_t *sim, int server); /* the process is gone, and with it what it held */
-double *sim_values(sim_slice_t *slice, uint64_t version); /* makes room for them */
+sim_version_t *sim_version(sim_slice_t *slice, uint64_t version); /* makes room for it */
+double *sim_values(sim_slice_t *slice, uint64_t version);         /* its values        */
 void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t first, uint64_t count);
 double sim_init_value(uint32_t life, uint64_t element); /* by a life of worker 0 */
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
-double sim_get(const sim_table_t *table, const void *data, uint64_t i);
+double sim_get(psrt_dtype_t dtype, const void *data, uint64_t i);
+/* As the user has it, the server publishes it, and a push carries it. */
+double sim_stored(const sim_table_t *table, double v);
+double sim_published(const sim_table_t *table, double v);
+double sim_pushed(const sim_table_t *table, double v);
 
 /* ---- ends.c */
 /* Checks what the op returned when it ended. */
@@ -430,6 +460,8 @@ void sim_check_worker(const sim_worker_t *worker);
 /* A server answers a worker. */
 void sim_check_answer(const sim_server_t *server, const psrt_hdr_t *hdr, const void *data,
                       uint64_t len);
+/* Counts what is rare about a request that comes in. */
+void sim_note_request(const sim_server_t *server, const psrti_peer_t *peer, const psrt_hdr_t *hdr);
 /* Hands it to the worker. */
 psrt_rx_t sim_check_reply(sim_worker_t *worker, int server, psrt_msg_t *msg);
 /* When all is over. */
@@ -440,8 +472,8 @@ void sim_plan_faults(sim_t *sim);
 void sim_exit_fenced(sim_t *sim, int node); /* the process found out that it was declared dead */
 
 /* ---- run.c */
-/* Runs a seed, adds to counts, writes what happens to `trace` (NULL: not). 0: an invariant broke, the text
- * says which. */
+/* Runs a seed, adds to counts, writes what happens to `trace` (NULL: not). 0: an invariant
+ * broke, the text says which. */
 int sim_run(const sim_case_t *what, FILE *trace, sim_counts_t *counts, char *text, size_t size);
 
 void sim_add_counts(sim_counts_t *to, const sim_counts_t *from);
@@ -450,7 +482,8 @@ void sim_add_counts(sim_counts_t *to, const sim_counts_t *from);
 extern const char *const sim_kind_names[SIM_KIND_COUNT];
 /* Leaves out of a case that fails what it does not need to fail. */
 void sim_shrink(sim_case_t *what);
-/* What matters of a case that fails: the events around the table that is blamed, and the accidents. */
+/* What matters of a case that fails: the events around the table that is blamed, and the
+ * accidents. */
 void sim_explain(const sim_case_t *what, FILE *out);
 
 static inline int sim_worker_node(const sim_t *sim, int rank) { return sim->nservers + rank; }

@@ -1,30 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of a simulation: what they are, their first values and gradients, what of them is lost.
- *
- * Contributions are distinct integers times 12: sums, halves and averages over up to 4 are exact in any
- * order. Deterministic tables use fractions, unless workers may be killed: a change of the membership ends
- * the promise of their order. */
+/* The tables of a simulation: what they are, their first values and gradients, what of them is
+ * lost.  Contributions are distinct integers times 12: sums, halves and averages over up to 4
+ * are exact in any order. Deterministic tables use fractions, unless workers may be killed: a
+ * change of the membership ends the promise of their order. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim.h"
 
-/* Sums of integers, so that their norms are exact too. A group is what is declared at the start: all of
- * it must be there before the first push. */
+/* Sums of integers, so that their norms are exact too. A group is what is declared at the start:
+ * all of it must be there before the first push. */
 static void choose_phases(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
 {
     int skip = sim->skip && sim->certain;
     t->exact = 1;
     if (sim->certain && sim_chance(sim, 40)) { /* without memory: m1 is g, m2 is its square */
         t->optimizer = SIM_LAMB;
-        p->optimizer = "lamb:lr=0.5,beta1=0,beta2=0,eps=1e-6,weight_decay=0.5";
+        t->schedule = (sim_schedule_t){ 0 };
+        snprintf(t->text, sizeof t->text, "lamb:lr=0.5,beta1=0,beta2=0,eps=1e-6,weight_decay=0.5%s",
+                 t->averages ? ",ema=0.5" : "");
     }
     t->group = !sim->running && sim_chance(sim, 70);
-    snprintf(t->phases, sizeof t->phases, "%s%cclip_norm=%.17g,skip_nonfinite=%d", p->optimizer,
-             strchr(p->optimizer, ':') ? ',' : ':', sim->clip, skip);
-    p->optimizer = t->phases;
+    size_t pos = strlen(t->text);
+    psrti_append(t->text, sizeof t->text, &pos, "%cclip_norm=%.17g,skip_nonfinite=%d",
+                 strchr(t->text, ':') ? ',' : ':', sim->clip, skip);
     p->group = t->group ? "g" : NULL;
+}
+
+/* Their numbers are such that rates are powers of two, and averages are rounded once. */
+static void choose_schedule(sim_t *sim, sim_table_t *t)
+{
+    t->averages = sim_chance(sim, 20);
+    if (t->optimizer == SIM_NONE || !sim_chance(sim, 30)) return;
+    t->schedule.kind = sim_random(sim, 3);
+    t->schedule.warmup = sim_chance(sim, 50) ? 3 : 0;
+    if (t->schedule.kind == SIM_BY_STEPS) t->schedule.period = 2;
+    if (t->schedule.kind == SIM_LINEAR) t->schedule.total = 4, t->schedule.final = 0.25;
+}
+
+static void add_keys(sim_table_t *t)
+{
+    const sim_schedule_t *s = &t->schedule;
+    size_t pos = strlen(t->text), size = sizeof t->text;
+    const char *comma = strchr(t->text, ':') ? "," : ":";
+    if (t->averages) psrti_append(t->text, size, &pos, "%sema=0.5", comma), comma = ",";
+    if (s->kind == SIM_BY_STEPS)
+        psrti_append(t->text, size, &pos, "%sschedule=step,period=2,gamma=0.5", comma), comma = ",";
+    if (s->kind == SIM_LINEAR)
+        psrti_append(t->text, size, &pos, "%sschedule=linear,total=4,final=0.25", comma),
+            comma = ",";
+    if (s->warmup > 0) psrti_append(t->text, size, &pos, "%swarmup=3", comma);
+}
+
+/* 16 bits a number: in the table, or only on the wire. */
+static void choose_half(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
+{
+    uint64_t kind = sim_random(sim, 100);
+    t->half = kind < 40;
+    if (kind < 10)
+        p->dtype = PSRT_F16;
+    else if (kind < 20)
+        p->dtype = PSRT_BF16;
+    else if (kind < 40)
+        p->codec = kind < 30 ? "f16" : "bf16";
 }
 
 static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
@@ -39,36 +78,44 @@ static void choose(sim_t *sim, sim_table_t *t, psrt_dense_params_t *p)
                      : kind < 75 ? "async"
                                  : ssp[sim_random(sim, 4)];
     t->optimizer = sim_chance(sim, 50) ? SIM_NONE : sim_chance(sim, 60) ? SIM_SGD : SIM_MOMENTUM;
-    p->optimizer = optimizers[t->optimizer];
+    choose_schedule(sim, t);
+    p->optimizer = t->text;
+    snprintf(t->text, sizeof t->text, "%s", optimizers[t->optimizer]);
+    add_keys(t);
     p->dtype = t->optimizer == SIM_MOMENTUM || sim_chance(sim, 40) ? PSRT_F64 : PSRT_F32;
     p->reduce = sim_chance(sim, 50) ? "average" : "sum";
-    int integers = t->optimizer == SIM_NONE && sim_chance(sim, 25);
+    int integers = t->optimizer == SIM_NONE && !t->averages && sim_chance(sim, 25);
     if (integers) p->dtype = PSRT_I64, p->reduce = "sum";
+    if (p->dtype == PSRT_F32) choose_half(sim, t, p);
     p->deterministic = kind >= 15 && kind < 55 && sim_chance(sim, 40);
-    t->exact = !p->deterministic || integers || sim->worker_kills || sim_chance(sim, 30);
+    t->exact = t->half || !p->deterministic || integers || sim->worker_kills || sim_chance(sim, 30);
     t->rank0 = sim_chance(sim, 25);
     p->init = t->rank0 ? "rank0" : "constant:value=8";
     t->two_phase = kind >= 15 && kind < 55 && !integers && sim_chance(sim, 60);
+    if (t->two_phase && t->half) p->reduce = "sum"; /* thirds would not add up exactly in a norm */
     if (t->two_phase) choose_phases(sim, t, p);
     p->ndim = 1;
     p->shape[0] = sim_chance(sim, 25) ? 1 + sim_random(sim, SLICE)
                                       : 1 + sim_random(sim, SIM_MAX_SLICES * SLICE);
-    /* Of two steps that close at once with any subset of the workers, some elements must tell which. */
+    /* Of two steps that close at once with any subset of the workers, some elements must tell
+     * which. */
     uint64_t last = (p->shape[0] - 1) % SLICE + 1;
     if (kind < 15 && last < 4) p->shape[0] += 4 - last;
 }
 
-double *sim_values(sim_slice_t *s, uint64_t version)
+sim_version_t *sim_version(sim_slice_t *s, uint64_t version)
 {
     while (version >= s->capacity) {
         uint64_t more = s->capacity ? 2 * s->capacity : 16;
-        s->values = realloc(s->values, more * sizeof *s->values);
+        s->versions = realloc(s->versions, more * sizeof *s->versions);
         for (uint64_t i = s->capacity; i < more; i++)
-            s->values[i] = calloc(SLICE, sizeof(double));
+            s->versions[i] = calloc(1, sizeof **s->versions);
         s->capacity = more;
     }
-    return s->values[version];
+    return s->versions[version];
 }
+
+double *sim_values(sim_slice_t *s, uint64_t version) { return sim_version(s, version)->value; }
 
 const char *sim_table_name(const sim_t *sim, uint32_t id)
 {
@@ -92,18 +139,18 @@ sim_table_t *sim_table_new(sim_t *sim, const psrti_view_t *view)
     t->nslices = psrti_slice_count(t->spec.elements);
     if (t->group)
         sim->group_owner =
-            view->vshards[psrti_table_spec_group_vshard(&t->spec, SIM_VSHARDS)].owner;
+            view->vshards[psrti_table_spec_group_vshard(&t->spec, sim->vshards)].owner;
     uint64_t hash = psrti_hash_bytes(name, strlen(name));
     for (uint64_t i = 0; i < t->nslices; i++) {
         sim_slice_t *s = &t->slice[i];
-        s->server = view->vshards[psrti_slice_vshard(hash, i, SIM_VSHARDS)].owner;
+        s->server = view->vshards[psrti_slice_vshard(hash, i, sim->vshards)].owner;
         s->len = psrti_slice_len(t->spec.elements, i);
         s->ready = !t->rank0;
         s->params[0] = s->params[1] = 0.5;
         s->state = calloc(SLICE, sizeof(double));
-        double *first = sim_values(s, 0);
+        sim_version_t *first = sim_version(s, 0);
         for (uint64_t e = 0; e < s->len; e++)
-            first[e] = 8;
+            first->value[e] = first->average[e] = 8;
     }
     sim_trace(sim, "table %s: %llu elements, %s, %s, %s%s%s", name,
               (unsigned long long)t->spec.elements, p.consistency, p.optimizer, p.reduce,
@@ -122,8 +169,8 @@ void sim_tables_free(sim_t *sim)
                 free(u);
             }
             for (uint64_t v = 0; v < s->capacity; v++)
-                free(s->values[v]);
-            free(s->values);
+                free(s->versions[v]);
+            free(s->versions);
             free(s->state);
         }
 }
@@ -167,32 +214,98 @@ void sim_lose(sim_t *sim, int server)
         sim->table[i].lost |= sim->table[i].group && sim->table[i].declared;
 }
 
-double sim_get(const sim_table_t *t, const void *data, uint64_t i)
+/* ---- elements -------------------------------------------------------------------------------- */
+
+/* To the nearest of 8 bits, ties to even; as the compiler converts, for 11 bits. */
+static double to_bf16(double v)
 {
-    if (t->spec.value_dtype == PSRT_I64) return (double)((const int64_t *)data)[i];
-    return t->spec.value_dtype == PSRT_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+    float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(f)) return v;
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static double to_f16(double v)
+{
+    __extension__ _Float16 half = (_Float16)(float)v;
+    return (double)half;
+}
+
+static double as(psrt_dtype_t dtype, double v)
+{
+    switch (dtype) {
+    case PSRT_F16: return to_f16(v);
+    case PSRT_BF16: return to_bf16(v);
+    case PSRT_F32: return (float)v;
+    default: return v;
+    }
+}
+
+double sim_stored(const sim_table_t *t, double v) { return as(t->spec.value_dtype, v); }
+
+double sim_published(const sim_table_t *t, double v)
+{
+    return as(psrti_table_spec_wire(&t->spec, t->spec.value_dtype), v);
+}
+
+double sim_pushed(const sim_table_t *t, double v)
+{
+    return as(psrti_table_spec_wire(&t->spec, t->spec.grad_dtype), v);
+}
+
+double sim_get(psrt_dtype_t dtype, const void *data, uint64_t i)
+{
+    __extension__ _Float16 half;
+    uint32_t bits;
+    float f;
+    switch (dtype) {
+    case PSRT_I64: return (double)((const int64_t *)data)[i];
+    case PSRT_F64: return ((const double *)data)[i];
+    case PSRT_F32: return ((const float *)data)[i];
+    case PSRT_F16: memcpy(&half, (const char *)data + 2 * i, 2); return (double)half;
+    default: break;
+    }
+    bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return f;
 }
 
 static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 {
-    if (t->spec.value_dtype == PSRT_I64)
-        ((int64_t *)data)[i] = (int64_t)v;
-    else if (t->spec.value_dtype == PSRT_F64)
-        ((double *)data)[i] = v;
-    else
-        ((float *)data)[i] = (float)v;
+    __extension__ _Float16 half = (_Float16)(float)v;
+    float f = (float)to_bf16(v);
+    uint32_t bits;
+    switch (t->spec.value_dtype) {
+    case PSRT_I64: ((int64_t *)data)[i] = (int64_t)v; return;
+    case PSRT_F64: ((double *)data)[i] = v; return;
+    case PSRT_F32: ((float *)data)[i] = (float)v; return;
+    case PSRT_F16: memcpy((char *)data + 2 * i, &half, 2); return;
+    default: break;
+    }
+    memcpy(&bits, &f, sizeof bits);
+    ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
 }
 
-/* No two pushes of a table are alike on any element (cubes modulo this prime are a permutation), and hardly
- * two sums or averages of some of them. */
+/* No two pushes of a table are alike on any element (cubes modulo these primes are a
+ * permutation), and hardly two sums or averages of some of them. */
+static double gradient(const sim_table_t *t, uint64_t push, uint64_t element)
+{
+    uint64_t prime = t->half ? 1013 : 4091, n = (push + psrti_mix64(element) % prime) % prime;
+    n = n * n * n % prime;
+    /* Of 16 bits, so that rounding changes none: 8 of them count in bf16. */
+    if (t->half) return (double)(sim_pushed(t, 257) != 257 ? (128 + n % 128) << n / 128 : 1 + n);
+    double g = 12.0 * (double)(1 + n);
+    return t->exact ? g : g / 7;
+}
+
 void sim_fill_grad(sim_t *sim, sim_table_t *t, void *grad, uint64_t first, uint64_t count)
 {
     uint64_t push = ++t->pushes;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t n = (push + psrti_mix64(first + i) % 4091) % 4091;
-        double g = 12.0 * (double)(1 + n * n * n % 4091);
-        put(t, grad, i, t->exact ? g : g / 7);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        put(t, grad, i, gradient(t, push, first + i));
     if (t->two_phase && sim->certain && sim->skip && sim_chance(sim, 6))
         put(t, grad, sim_random(sim, count), sim_chance(sim, 50) ? NAN : -INFINITY);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process of a worker: a client with the simulated network around it, and its program, which pushes
- * `steps` steps of every table in some way, pulls, and now and then repeats a step that is closed. */
+/* The process of a worker: a client with the simulated network around it, and its program, which
+ * pushes `steps` steps of every table in some way, pulls, and now and then repeats a step that
+ * is closed. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/worker/client_int.h" /* which table of an op was lost */
 #include "sim.h"
 
-/* ---- the client's surroundings ----------------------------------------------------------------- */
+/* ---- the client's surroundings --------------------------------------------------------------- */
 
 static psrt_status_t env_send(void *arg, uint32_t owner, psrt_hdr_t *hdr, const void *data,
                               uint64_t len, psrt_tx_t *tx)
@@ -104,7 +105,7 @@ void sim_worker_view(sim_worker_t *w, psrti_view_t *view)
     psrti_view_unref(old);
 }
 
-/* ---- operations -------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static sim_op_t *op_new(sim_worker_t *w)
 {
@@ -239,7 +240,7 @@ void sim_worker_after(sim_worker_t *w)
     sim_schedule(sim, next, sim_worker_node(sim, w->rank), on_timer, w, next);
 }
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static int is_usable(const sim_worker_t *w, int t)
 {
@@ -296,8 +297,9 @@ static void do_whole(sim_worker_t *w)
     op_submit(op);
 }
 
-/* An op that ends with SHARD_LOST for one of its tables may be in the others or not. The model could not
- * tell then what the norm of their groups was, so where norms are of use a group has its ops for itself. */
+/* An op that ends with SHARD_LOST for one of its tables may be in the others or not. The model
+ * could not tell then what the norm of their groups was, so where norms are of use a group has
+ * its ops for itself. */
 static int goes_along(const sim_op_t *op, const sim_table_t *t)
 {
     const sim_table_t *with = op->table[0];
@@ -357,6 +359,7 @@ static void do_pull(sim_worker_t *w)
         count = 1 + sim_random(sim, count - first);
     }
     psrti_transfer_t *x = op_add(op, t, PULL, first, count);
+    x->average = t->averages && sim_chance(sim, 50);
     if (w->known[t->index] && sim_chance(sim, 30)) x->step = sim_random(sim, w->known[t->index]);
     op_submit(op);
 }
@@ -364,7 +367,9 @@ static void do_pull(sim_worker_t *w)
 static void do_set(sim_worker_t *w)
 {
     sim_table_t *t = some_table(w, is_usable);
+    /* No end of them while something hangs. */
     if (t && !(w->sim->what.without >> SIM_set & 1) &&
+        w->sim->now < w->sim->faults.span + 2000 * MS &&
         (t->optimizer != SIM_NONE || sim_chance(w->sim, 5)))
         sim_set_some(w, t);
 }
@@ -400,8 +405,8 @@ static void on_exit_left(sim_t *sim, void *obj, uint64_t arg)
     sim_worker_kill(sim, ((sim_worker_t *)obj)->rank);
 }
 
-/* Asks to leave, which it does with operations under way if they take long: they may wait for workers that
- * wait for it. The process ends a moment after it was granted. */
+/* Asks to leave, which it does with operations under way if they take long: they may wait for
+ * workers that wait for it. The process ends a moment after it was granted. */
 static int is_out(sim_worker_t *w)
 {
     sim_t *sim = w->sim;
@@ -416,8 +421,8 @@ static int is_out(sim_worker_t *w)
     return 1;
 }
 
-/* A worker that waits goes on pushing now and then, else two that wait for each other's steps on two
- * tables would wait for ever, and rightly so. */
+/* A worker that waits goes on pushing now and then, else two that wait for each other's steps on
+ * two tables would wait for ever, and rightly so. */
 static void think(sim_t *sim, void *obj, uint64_t arg)
 {
     sim_worker_t *w = obj;
@@ -457,7 +462,7 @@ void sim_worker_table(sim_worker_t *w, sim_table_t *t, uint64_t first_step)
     op_submit(op);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void sim_worker_start(sim_t *sim, int rank)
 {
