@@ -38,7 +38,9 @@ class FlatRig(Rig):
         return list(memoryview(self.map).cast("Q")[:4])
 
     def environment(self):
-        return {**super().environment(), "PSRT_LOG_LEVEL": "error"}
+        """Nobody who lives is declared dead by a machine that is busy for a while."""
+        return {**super().environment(), "PSRT_LOG_LEVEL": "error", "PSRT_HEARTBEAT": "1s",
+                "PSRT_LEASE": "20s"}
 
 
 def sample(pid):
@@ -57,8 +59,8 @@ def trend(points):
     return statistics.median(slopes) * (points[-1][0] - points[0][0]) if slopes else 0.0
 
 
-def watch(rig, seconds):
-    """{process: [(time, sample)]}"""
+def watch(rig, seconds, out):
+    """{process: [(time, sample)]}; each is also written to `out`, if it is one."""
     places = [("launcher", 0), ("coordinator", 0), ("server", 0), ("server", 1), ("worker", 0),
               ("worker", 1)]
     pids = {f"{role}:{rank}": rig.ready_pid(role, rank) for role, rank in places}
@@ -70,6 +72,8 @@ def watch(rig, seconds):
         for name, pid in pids.items():
             try:
                 samples[name].append((time.monotonic(), sample(pid)))
+                if out:
+                    print(name, *samples[name][-1][1], file=out, flush=True)
             except OSError as e:
                 raise Failure(f"{name} ended: {e}") from e
     return samples
@@ -91,20 +95,12 @@ def judge(samples):
         raise Failure("grown: " + ", ".join(grown))
 
 
-def keep(samples, path):
-    with open(path, "w") as f:
-        for name, all_of in samples.items():
-            f.writelines(f"{name} {t:.0f} {' '.join(map(str, s))}\n" for t, s in all_of)
-
-
-def run(seconds, seed, samples_file=None):
+def run(seconds, seed, out):
     plan = Plan(seed, workers=4, transport="shm,zmq")
     with FlatRig(plan) as rig:
         rig.start()
-        samples = watch(rig, seconds)
+        samples = watch(rig, seconds, out)
         print("visits: " + ", ".join(f"worker:{r} {n}" for r, n in enumerate(rig.cycles())))
-        if samples_file:
-            keep(samples, samples_file)
         judge(samples)
         (rig.data / "enough").touch()
         for rank in range(4):
@@ -119,7 +115,8 @@ def run(seconds, seed, samples_file=None):
 def main():
     parser = argparse.ArgumentParser(prog="scripts/soak flat", description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--samples", help="file for all samples, a line each")
+    parser.add_argument("--samples", type=argparse.FileType("w"),
+                        help="file for all samples, a line each")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

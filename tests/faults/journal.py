@@ -115,6 +115,7 @@ class Summary:
     pulls: int = 0
     finals: int = 0
     lost_tables: int = 0
+    lives: int = 0  # beyond the first of each worker
     unsearched: int = 0  # final slices with too many unknown pushes: only counted
 
 
@@ -227,6 +228,7 @@ class Checker:
                         self.check_pulls(table, generation, slice_, pulls, who)
         self.check_finals(finals)
         self.summary.finals = len(finals)
+        self.summary.lives = sum(j.life > 0 for j, _ in self.lives)
         self.summary.lost_tables = max((int(r["generation"].max()) for _, r in self.lives if len(r)),
                                        default=0)
         return self.errors
