@@ -39,8 +39,8 @@ class FlatRig(Rig):
 
     def environment(self):
         """Nobody who lives is declared dead by a machine that is busy for a while."""
-        return {**super().environment(), "PSRT_LOG_LEVEL": "error", "PSRT_HEARTBEAT": "1s",
-                "PSRT_LEASE": "20s"}
+        return {**super().environment(), "PSRT_LOG_LEVEL": "warn", "PSRT_HEARTBEAT": "200ms",
+                "PSRT_LEASE": "3s"}
 
 
 def sample(pid):

@@ -102,6 +102,9 @@ class Rig:
                     "PSRT_RETRY": "200ms", "PSRT_SERVER_THREADS": str(plan.server_threads),
                     "PSRT_START_TIMEOUT": f"{PATIENCE / 2}s", "PSRT_LOG_LEVEL": "info",
                     "PSRT_LAUNCH_PSRTD": str(BIN / "psrtd")})
+        # As a worker that found a bug; those whose context is lost leave its threads as they are.
+        env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":exitcode=4"
+        env["TSAN_OPTIONS"] = env.get("TSAN_OPTIONS", "") + ":exitcode=4:report_thread_leaks=0"
         if plan.clock_jumps and CLOCK_SHIM.exists():
             env["LD_PRELOAD"] = str(CLOCK_SHIM)
         return env
@@ -146,8 +149,9 @@ class Rig:
             pass
 
     def ready_pid(self, role, rank):
-        self.until(lambda: self.pid(role, rank) is not None, f"{role}:{rank} runs")
-        return self.pid(role, rank)
+        found = []
+        self.until(lambda: found.append(self.pid(role, rank)) or found[-1], f"{role}:{rank} runs")
+        return found[-1]
 
     def hold(self, role, rank):
         return self.data / f"hold.{role}.{rank}"
@@ -166,9 +170,9 @@ class Rig:
     def check_alive(self):
         if self.plan.launcher_dies:
             return
-        for path in self.data.glob("ended.worker.*"):
+        for path in self.data.glob("ended.*"):
             if {"4", "2"} & set(path.read_text().split()):
-                raise Failure("a worker met an error that faults do not explain: " + "; ".join(
+                raise Failure(f"{path.name[6:]} met an error that faults do not explain; " + "; ".join(
                     f"worker:{j.rank} life {j.life}: {j.text()}" for j in self.journals()
                     if j.text()))
         if self.proc.poll() not in (None, 0):

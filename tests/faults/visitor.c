@@ -95,7 +95,6 @@ static void close_visit(visit_t *v)
     psrt_context_destroy(v->ctx);
 }
 
-/* What is together in steps must not wait for long: others may just be dying. */
 static void operation(const visit_t *v, int table)
 {
     const table_t *t = &v->table[table];
@@ -106,19 +105,17 @@ static void operation(const visit_t *v, int table)
     q.table = t->handle;
     if (kind != 2) q.grad = t->grad;
     if (kind != 0) q.value = t->value;
-    if (table == 2)
-        p.deadline_ns = 30 * MS;
-    else if (draw(10) == 0)
-        p.deadline_ns = 1 + draw(MS);
+    if (draw(10) == 0) p.deadline_ns = 1 + draw(MS);
     check("submit", psrt_submit(v->ctx, &q, 1, &p, &op));
     if (draw(5) == 0) psrt_op_cancel(op);
     check("wait", psrt_op_wait(op, PSRT_FOREVER));
 }
 
+/* Seldom what is made in steps: it may have to wait for the lease of one that died. */
 static void train(const visit_t *v, unsigned operations)
 {
     for (unsigned i = 0; i < operations && !stop; i++)
-        operation(v, (int)draw(3));
+        operation(v, draw(12) == 0 ? 2 : (int)draw(2));
 }
 
 /* Nobody else is in it: an embedded server and coordinator. */
@@ -139,10 +136,12 @@ static void forget_job(void)
         unsetenv(names[i]);
 }
 
-/* At any moment. */
+/* At any moment: most while they wait to be admitted, for the life before lasts until its lease ends. */
 static void die_soon(void)
 {
-    struct itimerspec when = { .it_value.tv_nsec = (long)(1 + draw(150)) * (long)MS };
+    uint64_t ns = draw(4) ? (1 + draw(150)) * MS : (1 + draw(6000)) * MS;
+    struct itimerspec when = { .it_value = { (time_t)(ns / (1000 * MS)),
+                                             (long)(ns % (1000 * MS)) } };
     struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL };
     timer_t timer;
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) timer_settime(timer, 0, &when, NULL);
