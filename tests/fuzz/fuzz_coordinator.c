@@ -12,6 +12,7 @@
 #define PEERS (WORKERS + SERVERS + 2) /* two more who want a place that is taken */
 #define INCARNATIONS 256
 #define SECOND PSRTI_NS_PER_S
+#define GROUPED "sgd:lr=0.01,clip_norm=1"
 
 enum { MODE_FORMED = 1 };
 enum { MESSAGE, LOST, TIME, RESTART, EVENTS };
@@ -192,8 +193,11 @@ static void event(fx_t *fx, fuzz_in_t *in)
 
 typedef void (*use_fn)(void *arg, unsigned peer, const Psrt__Control *msg);
 
-static void join(use_fn use, void *arg, unsigned i, uint64_t incarnation)
+/* With `tables` of the group "all" that it holds or declared. */
+static void join_with(use_fn use, void *arg, unsigned i, uint64_t incarnation, unsigned tables)
 {
+    psrti_table_spec_t spec[2];
+    psrti_wire_tables_t list;
     Psrt__Join body = PSRT__JOIN__INIT;
     Psrt__Owner owner = PSRT__OWNER__INIT, *owners[] = { &owner };
     char *addr[] = { "tcp://10.0.0.1:7000" };
@@ -209,8 +213,22 @@ static void join(use_fn use, void *arg, unsigned i, uint64_t incarnation)
     body.servers = SERVERS;
     body.n_threads = PSRTI_TASK_ROLE(task_of(i)) == PSRTI_SERVER;
     body.threads = owners;
+    FUZZ_ASSERT(psrti_wire_tables_init(&list, 2) == PSRT_OK);
+    for (unsigned t = 0; t < tables; t++) {
+        spec[t] = fuzz_table_spec(t, GROUPED, "all");
+        psrti_wire_tables_add(&list, t + 1, PSRT_OK, "", &spec[t], 0);
+        list.tables[t].used = i < WORKERS;
+    }
+    body.n_held = list.count;
+    body.held = list.list;
     PSRTI_CONTROL(msg, JOIN, join, &body);
     use(arg, i, &msg);
+    psrti_wire_tables_free(&list);
+}
+
+static void join(use_fn use, void *arg, unsigned i, uint64_t incarnation)
+{
+    join_with(use, arg, i, incarnation, 0);
 }
 
 static void declare(use_fn use, void *arg, unsigned i, unsigned tables, const char *optimizer)
@@ -242,12 +260,28 @@ static void held(use_fn use, void *arg, unsigned i, uint32_t table, psrt_status_
     psrti_wire_tables_free(&tables);
 }
 
-static void barrier(use_fn use, void *arg, unsigned i, uint32_t count)
+static void beat(use_fn use, void *arg, unsigned i)
+{
+    Psrt__Heartbeat body = PSRT__HEARTBEAT__INIT;
+    PSRTI_CONTROL(msg, HEARTBEAT, heartbeat, &body);
+    use(arg, i, &msg);
+}
+
+static void use_table(use_fn use, void *arg, unsigned i, uint32_t table)
+{
+    Psrt__Used body = PSRT__USED__INIT;
+    body.table = table;
+    PSRTI_CONTROL(msg, USED, used, &body);
+    use(arg, i, &msg);
+}
+
+static void barrier(use_fn use, void *arg, unsigned i, uint32_t count, int withdraw)
 {
     Psrt__Barrier body = PSRT__BARRIER__INIT;
     body.name = "epoch";
     body.count = count;
     body.request = 5;
+    body.withdraw = withdraw;
     PSRTI_CONTROL(msg, BARRIER, barrier, &body);
     use(arg, i, &msg);
 }
@@ -360,10 +394,46 @@ static void declaring(fuzz_out_t *out)
 
 static void grouping(fuzz_out_t *out)
 {
-    declare(put, out, 0, 2, "sgd:lr=0.01,clip_norm=1");
+    declare(put, out, 0, 2, GROUPED);
     held(put, out, 2, 1, PSRT_OK);
     held(put, out, 3, 1, PSRT_OK);
-    held(put, out, 2, 2, PSRT_OK);
+    use_table(put, out, 0, 1);
+    held(put, out, 2, 2, PSRT_ERR_NO_MEMORY); /* and the group has failed */
+}
+
+/* A worker joins late, while two tables of a group are in use. */
+static void late(fuzz_out_t *out)
+{
+    declare(put, out, 0, 2, GROUPED);
+    for (unsigned i = 2; i < 4; i++)
+        for (uint32_t table = 1; table <= 2; table++)
+            held(put, out, i, table, PSRT_OK);
+    use_table(put, out, 0, 1);
+    for (unsigned second = 0; second < 8; second++) {
+        put_event(out, TIME, 0);
+        fuzz_put8(out, 8);
+        for (unsigned i = 0; i < WORKERS + SERVERS; i++)
+            if (i != 1) beat(put, out, i);
+    }
+    join(put, out, 5, 0); /* the place of worker 1 */
+    for (uint64_t view = 2; view <= 4; view++)
+        for (unsigned i = 2; i < 4; i++)
+            prepared(put, out, i, view);
+}
+
+/* Everybody comes back to a coordinator that was restarted. */
+static void returning(fuzz_out_t *out)
+{
+    declare(put, out, 0, 2, GROUPED);
+    for (unsigned i = 2; i < 4; i++)
+        for (uint32_t table = 1; table <= 2; table++)
+            held(put, out, i, table, PSRT_OK);
+    put_event(out, RESTART, 0);
+    for (unsigned i = 0; i < WORKERS + SERVERS; i++)
+        join_with(put, out, i, i + 1, 2);
+    put_event(out, LOST, 2);
+    join_with(put, out, 2, 3, 1);
+    pass(out, 6);
 }
 
 static void setting(fuzz_out_t *out)
@@ -380,10 +450,12 @@ static void setting(fuzz_out_t *out)
 
 static void meeting(fuzz_out_t *out)
 {
-    barrier(put, out, 0, 2);
+    barrier(put, out, 0, 2, 0);
+    barrier(put, out, 0, 2, 1);
+    barrier(put, out, 0, 2, 0);
     put_event(out, LOST, 0);
-    barrier(put, out, 1, 2);
-    barrier(put, out, 0, 0);
+    barrier(put, out, 1, 2, 0);
+    barrier(put, out, 0, 0, 0);
     leave(put, out, 0, 0, 0);
     leave(put, out, 1, 1, 0);
     leave(put, out, 0, 0, 1);
@@ -393,7 +465,7 @@ static void dying(fuzz_out_t *out)
 {
     join(put, out, 4, 0); /* waits for the place of worker 0 */
     pass(out, 3);
-    barrier(put, out, 1, 0);
+    barrier(put, out, 1, 0, 0);
     pass(out, 3);
     join(put, out, 4, 0);
     prepared(put, out, 2, 2);
@@ -420,4 +492,6 @@ void fuzz_seeds(void)
     seed_formed("setting", setting);
     seed_formed("meeting", meeting);
     seed_formed("dying", dying);
+    seed_formed("late", late);
+    seed_formed("returning", returning);
 }

@@ -311,23 +311,26 @@ static void add_change(fuzz_in_t *in)
 }
 
 /* Ours: small and copied, of the segment, or a copy in the arena. */
-static void send_one(fuzz_in_t *in)
+static void send_some(fuzz_in_t *in)
 {
     static const uint8_t plain[32768];
-    unsigned how = fuzz_u8(in);
+    unsigned how = fuzz_u8(in), times = 1 + (how >> 3); /* so that the ring gets full */
     uint64_t len = fuzz_u16(in) % 32769 / 4 * 4;
     int type = how & 1 ? PSRTI_T_PUSH : PSRTI_T_VALUE;
     void *own;
-    if (!fx.ep || fx.sent == SENDS) return;
+    if (!fx.ep) return;
     if (how & 2 && !fx.own) {
         FUZZ_ASSERT(shm->mem_alloc(&iface->super, OWN_BYTES, &own) == PSRT_OK);
         fx.own = own;
     }
     psrt_hdr_t hdr = { .type = (uint8_t)type, .dtype = PSRT_F32, .length = len / 4 };
     const uint8_t *data = how & 2 ? fx.own + len % 4096 / 4 * 4 : plain;
-    psrt_tx_t *tx = &fx.tx[fx.sent];
-    *tx = (psrt_tx_t){ .done = on_done };
-    if (shm->send(&fx.ep->super, &hdr, data, len, 0, tx) == PSRT_IN_PROGRESS) fx.sent++;
+    for (; times > 0 && fx.sent < SENDS; times--) {
+        psrt_tx_t *tx = &fx.tx[fx.sent];
+        *tx = (psrt_tx_t){ .done = on_done };
+        if (shm->send(&fx.ep->super, &hdr, data, len, 0, tx) == PSRT_IN_PROGRESS) fx.sent++;
+    }
+    (void)psrti_shm_lane_pending(fx.ep); /* what a sleeper looks at */
 }
 
 static void release_one(unsigned i)
@@ -358,7 +361,7 @@ static void event(fuzz_in_t *in)
     case PACKET: packet_of(in); break;
     case SEGMENT: segment(in); break;
     case CHANGE: add_change(in); break;
-    case SEND: send_one(in); break;
+    case SEND: send_some(in); break;
     case RELEASE: release_one(fuzz_u8(in)); break;
     case FREED: /* the user's buffer, whatever is in flight */
         if (fx.own && fx.sent == fx.done) shm->mem_free(&iface->super, fx.own), fx.own = NULL;
@@ -500,6 +503,17 @@ static void seed_sends(void)
     fuzz_put8(&out, POLL);
     put_change(&out, 0, NEAR + 5, UINT32_MAX); /* reading, while we close */
     fuzz_seed("sends", out.data, out.size);
+
+    begin(&out, 0, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        put_send(&out, 31 << 3, 2040); /* fills the ring, which is read at once */
+        fuzz_put8(&out, CONSUME);
+        fuzz_put16(&out, 27 * 33);
+        fuzz_put8(&out, POLL);
+    }
+    put_entry(&out, SHM_INLINE, 0, PSRTI_T_CTRL, 8, 0);
+    fuzz_put8(&out, POLL);
+    fuzz_seed("full", out.data, out.size);
 }
 
 /* What was read is changed at once afterwards, word by word: nobody looks at it again. */
