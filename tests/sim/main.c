@@ -62,7 +62,8 @@ static uint64_t number_or_exit(const char *text)
 static unsigned kinds_or_exit(char *list)
 {
     unsigned kinds = 0;
-    for (char *name = strtok(list, ","); name; name = strtok(NULL, ",")) {
+    char *rest;
+    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         int kind = 0;
         while (kind < SIM_KIND_COUNT && strcmp(name, sim_kind_names[kind]) != 0)
             kind++;

@@ -78,7 +78,8 @@ static void print_last(char *trace, const char *blamed, FILE *out)
 {
     const char *last[SHOWN];
     size_t n = 0;
-    for (char *line = strtok(trace, "\n"); line; line = strtok(NULL, "\n"))
+    char *rest;
+    for (char *line = strtok_r(trace, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         if (matters(line, blamed)) last[n++ % SHOWN] = line;
     if (n > SHOWN) fprintf(out, "  (%zu lines before)\n", n - SHOWN);
     for (size_t i = n > SHOWN ? n - SHOWN : 0; i < n; i++)
