@@ -381,7 +381,8 @@ static void finish(void)
         release_one(0);
     close(fx.sock);
     for (uint32_t i = 0; i < iface->ep_count; i++)
-        if (iface->eps[i]->state == SHM_LINGER) psrti_shm_sock_read(iface->eps[i]); /* its end */
+        while (iface->eps[i]->state == SHM_LINGER) /* to its end */
+            psrti_shm_sock_read(iface->eps[i]);
     psrti_shm_reap(iface);
     if (fx.own) shm->mem_free(&iface->super, fx.own);
     FUZZ_ASSERT(iface->ep_count == 0 && iface->connecting == 0);
