@@ -145,6 +145,8 @@ class Actions:
             group.add(self.rig.ready_pid(role, rank))
             self.kill_another(role, rank)()
             self.pause(LONG)
+        except ProcessLookupError:
+            pass  # it ended by itself
         finally:
             group.close()
         return None

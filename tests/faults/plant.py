@@ -33,11 +33,14 @@ def symbols(path):
 
 def mapping(pid, library):
     """Path and load address of a library in a process."""
-    with open(f"/proc/{pid}/maps") as f:
-        for line in f:
-            words = line.split()
-            if len(words) > 5 and os.path.basename(words[5]).startswith(library):
-                return words[5], int(words[0].split("-")[0], 16) - int(words[2], 16)
+    try:
+        with open(f"/proc/{pid}/maps") as f:
+            lines = [line.split() for line in f]
+    except OSError:
+        return None, 0
+    for words in lines:
+        if len(words) > 5 and os.path.basename(words[5]).startswith(library):
+            return words[5], int(words[0].split("-")[0], 16) - int(words[2], 16)
     return None, 0
 
 
@@ -49,9 +52,17 @@ def address(pid, point):
     return base + offset if offset is not None else None
 
 
+def send(pid, number):
+    """A signal to a process that may have ended by itself."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 def stop(pid):
     """SIGSTOP, and every thread stands. False: the process ended."""
-    os.kill(pid, signal.SIGSTOP)
+    send(pid, signal.SIGSTOP)
     until = time.monotonic() + 10
     while time.monotonic() < until:
         states = set()
@@ -96,7 +107,7 @@ class Planted:
             inside = any(0 < pc - self.address < len(code) for pc in counters(pid))
             if not inside:
                 self.old = self.write(code)
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
             if not inside:
                 return
 
@@ -135,8 +146,7 @@ def die_at(pid, point, timeout, provoke=None):
         if ended(pid):
             return True
         time.sleep(0.002)
-    if not ended(pid):
-        os.kill(pid, signal.SIGKILL)
+    send(pid, signal.SIGKILL)
     return False
 
 
@@ -153,7 +163,7 @@ def stop_at(pid, point, timeout, provoke=None):
             there = planted.reached()
             planted.restore()
             return there
-        os.kill(pid, signal.SIGCONT)
+        send(pid, signal.SIGCONT)
         time.sleep(0.005)
     stop(pid)
     return False
