@@ -16,7 +16,7 @@
 #define PSRTI_SPIN_ALONE_NS 2000u /* spun without an offer               */
 #define PSRTI_SPIN_OFFER_NS 4000u /* between two offers                  */
 #define PSRTI_SPIN_GAP_NS 20000u  /* others that run so long need a core */
-#define PSRTI_SPIN_WARY 64u       /* most waits that sleep at once       */
+#define PSRTI_SPIN_WARY 16u       /* most waits that sleep at once       */
 
 typedef struct psrti_spin {
     uint64_t max_ns;
