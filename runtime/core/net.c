@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/topology.h"
 #include "runtime/core/net_internal.h"
 #include "transport/transport.h"
 
@@ -172,6 +173,7 @@ psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net
 
     if (!net) return psrti_fail(PSRT_ERR_NO_MEMORY, "no memory for a net");
     net->p = *params;
+    net->cores = psrti_topology_cores(NULL);
     net->level = (psrti_level_t)psrti_config_int(params->config, PSRTI_CONF_SECURITY);
     psrti_list_init(&net->dialing);
     psrti_list_init(&net->pending);
@@ -252,6 +254,20 @@ unsigned psrti_net_progress(psrti_net_t *net)
         events += psrti_net_timers(net, psrti_now_ns());
     if (--net->busy == 0) psrti_net_bury(net);
     return events;
+}
+
+/* Over a path that has no threads only polling finds at once what arrives. */
+int psrti_net_may_poll(const psrti_net_t *net)
+{
+    int threads = 0;
+
+    if (net->cores >= NET_POLL_CORES) return 1;
+    for (uint32_t i = 0; i < net->npaths; i++) {
+        if (!net->paths[i].open) continue;
+        if (!(net->paths[i].ops->caps & PSRT_TRANSPORT_CAP_THREADS)) return 1;
+        threads = 1;
+    }
+    return !threads;
 }
 
 static void wait_for_events(psrti_net_t *net, uint64_t timeout_ns)

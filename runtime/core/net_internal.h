@@ -12,6 +12,7 @@
 
 #define NET_MAX_PATHS 8
 #define NET_MAX_PENDING 64 /* accepted connections without a session, refused ones included */
+#define NET_POLL_CORES 4 /* a poller and a transport's thread on each side of a link of one host */
 #define NET_QUIET_TURNS 64 /* a path without endpoints is looked at once in so many turns */
 #define NET_HELLO_TIMEOUT (5 * PSRTI_NS_PER_S)
 #define NET_REFUSED_LINGER PSRTI_NS_PER_S
@@ -68,6 +69,7 @@ struct psrti_net {
     uint32_t next_session;
     uint32_t npending;
     psrti_list_t dialing, pending, up, graveyard;
+    unsigned cores; /* that this process may use */
     uint32_t turns; /* of progress since every path had its turn */
     int busy;       /* inside progress: links are freed at its end */
     int wake_fd;

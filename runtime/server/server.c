@@ -173,7 +173,7 @@ static void *thread_main(void *arg)
         if (t->shard) psrti_shard_progress(t->shard, t->last_loop);
         if (psrti_net_progress(t->net))
             psrti_spin_begin(&t->spin);
-        else if (!psrti_spin_again(&t->spin))
+        else if (!psrti_net_may_poll(t->net) || !psrti_spin_again(&t->spin))
             psrti_net_sleep(t->net, 100 * PSRTI_NS_PER_MS);
     }
     return NULL;

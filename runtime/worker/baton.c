@@ -156,7 +156,7 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
             if (deadline != UINT64_MAX && psrti_now_ns() >= deadline) return;
             continue;
         }
-        if (!give_way && psrti_spin_again(&w->spin)) continue;
+        if (!give_way && psrti_net_may_poll(w->net) && psrti_spin_again(&w->spin)) continue;
         uint64_t until = PSRTI_MIN(deadline, PSRTI_MIN(w->timer, w->next_redial));
         uint64_t now = psrti_now_ns();
         if (deadline <= now) return;

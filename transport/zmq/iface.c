@@ -321,6 +321,7 @@ const psrt_transport_ops_t psrti_transport_zmq = {
     .size = sizeof(psrt_transport_ops_t),
     .name = "zmq",
     .score = SCORE,
+    .caps = PSRT_TRANSPORT_CAP_THREADS,
     .probe = probe,
     .iface_open = iface_open,
     .iface_close = iface_close,
