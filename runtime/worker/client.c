@@ -374,7 +374,7 @@ static psrti_cstep_t *cstep_of(psrti_ctable_t *t, const psrti_transfer_t *x, uin
     if (!needs_clock(t, x)) return NULL;
     psrti_cstep_t *cs = calloc(1, sizeof *cs);
     if (!cs) return NULL;
-    cs->step = step;
+    cs->step = cs->last = step;
     psrti_list_push(&t->csteps, &cs->node);
     return cs;
 }

@@ -57,8 +57,8 @@ typedef struct psrti_part {
 
 /* A step of a table that ends by CLOCK: ssp, or sync with ranges. */
 typedef struct psrti_cstep {
-    psrti_list_t node; /* in table->csteps */
-    uint64_t step;
+    psrti_list_t node;   /* in table->csteps */
+    uint64_t step, last; /* the one that is told, up to the last that is to be told after it */
     uint64_t uncaptured; /* pushes                           */
     uint32_t clocks;     /* CLOCK messages not answered      */
     int closing;         /* its last push was submitted      */

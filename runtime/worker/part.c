@@ -336,7 +336,7 @@ static void tell_step(psrti_client_t *c, psrti_ctable_t *t, uint64_t step, int s
 {
     psrti_cstep_t *cs = calloc(1, sizeof *cs);
     if (!cs) return;
-    cs->step = step;
+    cs->step = cs->last = step;
     cs->closing = 1;
     if (skip) {
         cs->skip = 1;
@@ -355,7 +355,7 @@ static void end_step_without(psrti_client_t *c, const psrti_part_t *p)
     if (t->status || c->status || t->spec.consistency != PSRTI_SYNC) return;
     for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
         const psrti_cstep_t *cs = PSRTI_LIST_ENTRY(n, const psrti_cstep_t, node);
-        if (cs->step == p->step && !cs->skip) return;
+        if (cs->step <= p->step && p->step <= cs->last && !cs->skip) return;
     }
     tell_step(c, t, p->step, 0);
 }
@@ -515,6 +515,33 @@ static int waits_for_earlier(const psrti_ctable_t *t, const psrti_cstep_t *cs)
 
 void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *t) { tell_step(c, t, t->next_step, 1); }
 
+/* A worker that gives its pushes up is not held back by the two steps that may be open: its clock runs ahead of
+ * the others', and servers refuse what they hear of it. So no more than two steps are told at a time; the
+ * one that is told last tells those behind it in its turn. */
+static int told_by_another(psrti_ctable_t *t, const psrti_cstep_t *cs)
+{
+    psrti_cstep_t *before = NULL;
+    int told = 0;
+
+    if (t->spec.consistency != PSRTI_SYNC || cs->skip) return 0;
+    for (psrti_list_t *n = t->csteps.next; n != &t->csteps; n = n->next) {
+        psrti_cstep_t *o = PSRTI_LIST_ENTRY(n, psrti_cstep_t, node);
+        if (o == cs || !o->clocked || o->skip) continue;
+        told++;
+        if (o->last + 1 == cs->step) before = o;
+    }
+    if (told < 2 || !before) return 0;
+    before->last = cs->last;
+    return 1;
+}
+
+static void tell(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
+{
+    cs->clocks = 1; /* ours, so that none that fails at once frees it under us */
+    make_clocks(c, t, cs);
+    cs->clocks--;
+}
+
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
 {
     if (!cs->closing || cs->uncaptured || (!cs->clocked && waits_for_earlier(t, cs))) return;
@@ -522,10 +549,10 @@ void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *t, psrti_cstep_t *cs)
         cs->clocked ? &t->csteps : cs->node.next; /* may have waited for this one */
     int first = !cs->clocked;
     cs->clocked = 1;
-    if (first && !t->status && !c->status) {
-        cs->clocks = 1; /* ours, so that none that fails at once frees it under us */
-        make_clocks(c, t, cs);
-        cs->clocks--;
+    if (!t->status && !c->status) {
+        if (first && !told_by_another(t, cs)) tell(c, t, cs);
+        for (; !cs->clocks && cs->step < cs->last; tell(c, t, cs))
+            cs->step++;
     }
     if (!cs->clocks) {
         psrti_list_remove(&cs->node);

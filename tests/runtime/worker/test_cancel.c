@@ -45,6 +45,52 @@ Test(cancel, what_was_not_sent_ends_at_once_and_its_step_too)
     fx_close(fx);
 }
 
+/* The other workers lag: a server refuses to hear of a third step. All are told in the end, two at a time. */
+static void give_up_many(fx_t *fx, uint64_t elements, int kind, uint64_t count)
+{
+    enum { STEPS = 300 };
+    uint64_t heard[FX_OWNERS] = { 0, 0 };
+    size_t owners = elements > FX_SLICE ? 2 : 1;
+    psrti_cop_t op;
+
+    fx_table(fx, 1, elements, NULL, 0);
+    fx->full[0] = fx->full[1] = 1;
+    for (int i = 0; i < STEPS; i++) {
+        fx_submit(fx, &op, 1, kind, 0, count);
+        cancel(fx, &op);
+        fx_ended(fx, &op, PSRT_ERR_CANCELED);
+    }
+    cr_assert_leq(psrti_client_outstanding(fx->client), 2 * owners);
+    for (uint32_t o = 0; o < FX_OWNERS; o++) {
+        fx->full[o] = 0;
+        psrti_client_link_writable(fx->client, o);
+    }
+    fx_progress(fx);
+    for (size_t i = 0; i < fx->sends; i++) {
+        const psrt_hdr_t *h = &fx->sent[i].hdr;
+        cr_assert_eq(h->type, PSRTI_T_CLOCK);
+        cr_assert_eq(h->step, heard[fx->sent[i].owner]++, "each step once, in order");
+        fx_ack(fx, i, PSRT_OK, 0, 0);
+    }
+    for (size_t o = 0; o < owners; o++)
+        cr_assert_eq(heard[o], STEPS);
+    cr_assert_eq(psrti_client_outstanding(fx->client), 0u);
+}
+
+Test(cancel, steps_that_are_given_up_do_not_pile_up)
+{
+    fx_t *fx = fx_open();
+    give_up_many(fx, 10, PUSH, 0);
+    fx_close(fx);
+}
+
+Test(cancel, nor_do_those_of_ranges)
+{
+    fx_t *fx = fx_open();
+    give_up_many(fx, 2 * FX_SLICE, PUSH, 10);
+    fx_close(fx);
+}
+
 /* Steps 0 and 1 are open, so step 2 was not sent. */
 Test(cancel, a_push_that_waits_for_others_says_so)
 {
