@@ -430,17 +430,23 @@ static void average(const sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t l
     }
 }
 
+static void guess_first(sim_table_t *t, uint64_t k, uint32_t life)
+{
+    sim_version_t *first = sim_version(&t->slice[k], 0);
+    for (uint64_t e = 0; e < t->slice[k].len; e++)
+        first->value[e] = first->average[e] = sim_stored(t, sim_init_value(life, k * SLICE + e));
+}
+
 /* The first values of a rank0 slice are those of one life of worker 0; pushes of the same batch may
- * have changed them already. */
+ * have changed them already, by a norm of all slices, of which those behind this one were not looked at
+ * yet. */
 static void look_for_init(sim_t *sim, sim_table_t *t, uint64_t k, const double *seen,
                           uint64_t version)
 {
     sim_slice_t *s = &t->slice[k];
-    sim_version_t *first = sim_version(s, 0);
     for (uint32_t life = 1; life <= sim->node[sim_worker_node(sim, 0)].life; life++) {
-        for (uint64_t e = 0; e < s->len; e++)
-            first->value[e] = first->average[e] =
-                sim_stored(t, sim_init_value(life, k * SLICE + e));
+        for (uint64_t o = 0; o < t->nslices; o++)
+            if (!t->slice[o].ready) guess_first(t, o, life);
         if (!is_explained(sim, t, s, version, seen)) continue;
         s->ready = 1;
         average(t, s, 0, version);
