@@ -12,6 +12,7 @@
 #define PREFIX "PSRT_"
 #define SHOWN 64      /* bytes of a value that an error repeats */
 #define WARNED_MAX 64 /* unknown variables that are warned about in a process */
+#define OF_THE_LAUNCHER "PSRT_LAUNCH_PSRTD" /* a user exports it for all that he starts */
 #define ALLOWED_MAX 128
 
 typedef struct setting_def {
@@ -179,7 +180,7 @@ static void warn_if_unknown(const char *variable)
     if (len >= sizeof(name)) len = sizeof(name) - 1;
     memcpy(name, variable, len);
     name[len] = '\0';
-    if (find_setting(name) != PSRTI_CONF_COUNT) return;
+    if (find_setting(name) != PSRTI_CONF_COUNT || !strcmp(name, OF_THE_LAUNCHER)) return;
     if (!first_warning(psrti_hash_bytes(name, len))) return;
     const char *nearest = psrti_nearest(name, setting_names, PSRTI_CONF_COUNT);
     if (nearest)

@@ -40,7 +40,7 @@ static psrt_status_t alone(const psrti_config_t *config, const char *role, psrti
     static const psrti_config_id_t ids[] = { PSRTI_CONF_ROLE, PSRTI_CONF_RANK, PSRTI_CONF_WORKERS,
                                              PSRTI_CONF_SERVERS };
     for (size_t i = 0; i < PSRTI_COUNT(ids); i++)
-        if (!psrti_config_is_default(config, ids[i]))
+        if (!psrti_config_is_default(config, ids[i]) && *psrti_config_text(config, ids[i]))
             return psrti_fail(PSRT_ERR_INVALID,
                               "%s is set, but PSRT_COORDINATOR is not: set both, or neither to run "
                               "alone",

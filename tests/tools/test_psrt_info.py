@@ -48,6 +48,9 @@ class Info(unittest.TestCase):
         self.assertIn(["PSRT_LEASE", "7s", "environment"], rows)
         self.assertIn(["PSRT_HEARTBEAT", "1s", "default"], rows)
 
+    def test_a_variable_of_the_launcher_is_known(self):
+        self.assertNotIn("PSRT_LAUNCH_PSRTD", self.ok("-c", PSRT_LAUNCH_PSRTD="/usr/bin/psrtd"))
+
     def test_the_page_of_variables_is_this_table(self):
         page = pathlib.Path(ROOT, "docs/env.md").read_text(encoding="utf-8")
         self.assertEqual(self.ok("--env-markdown", PSRT_LEASE="7s"), page,

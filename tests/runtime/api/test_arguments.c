@@ -80,6 +80,16 @@ Test(arguments, context_create, .timeout = 60)
     }
 }
 
+Test(arguments, an_empty_role_is_alone, .timeout = 60)
+{
+    psrt_context_params_t p = PSRT_CONTEXT_PARAMS_INIT;
+    const char *const settings[] = { "PSRT_ROLE=", NULL };
+    psrt_context_t *c;
+    p.settings = settings;
+    cr_assert_eq(psrt_context_create(&p, &c), PSRT_OK, "%s", psrt_last_error());
+    psrt_context_destroy(c);
+}
+
 Test(arguments, rank_and_key, .timeout = 60)
 {
     psrt_context_t *c = NULL;
