@@ -170,6 +170,13 @@ void psrti_op_settle(psrti_client_t *c, psrti_cop_t *op);
 void psrti_table_skipped(psrti_client_t *c, psrti_ctable_t *table);
 void psrti_cstep_review(psrti_client_t *c, psrti_ctable_t *table, psrti_cstep_t *cstep);
 
+/* fail.c */
+/* Marks the table, and the others of its group: they step together, so what ends one ends them all. Their
+ * parts are the caller's to end, with psrti_fail_marked. */
+void psrti_table_mark_failed(psrti_client_t *c, psrti_ctable_t *t, psrt_status_t status,
+                             const char *text);
+void psrti_fail_marked(psrti_client_t *c);
+
 /* cancel.c */
 /* A submitted op has a deadline. */
 void psrti_cancel_watch(psrti_client_t *c, psrti_cop_t *op);

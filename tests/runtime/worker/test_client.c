@@ -186,6 +186,30 @@ Test(client, all_that_wait_for_numbers_are_woken)
     fx_close(fx);
 }
 
+/* A push that lost its number waits for another one, in no queue but that; then its table fails. */
+Test(client, what_waits_for_a_number_again_ends_with_its_table)
+{
+    fx_t *fx = fx_open();
+    static psrti_cop_t op[256], last[2];
+    for (uint32_t t = 1; t <= 3; t++)
+        fx_table(fx, t, 10, "async", 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        fx_submit(fx, &last[i], 1 + i, PUSH, 0, 0);
+        fx_ack(fx, i, PSRT_ERR_AGAIN, PSRTI_F_LATE, 0);
+    }
+    for (int i = 0; i < 256; i++)
+        fx_submit(fx, &op[i], 3, PUSH, 0, 0);
+    cr_assert_eq(fx->sends, 258u);
+    fx->now += FX_RETRY / 2;
+    fx_progress(fx);
+    cr_assert_eq(fx_count(fx, PSRTI_T_PUSH, 258), 0u, "there is no number");
+    psrti_client_table_fail(fx->client, 1, PSRT_ERR_MISMATCH, "another");
+    cr_assert(last[0].ended && last[0].result.status == PSRT_ERR_MISMATCH);
+    free(last[0].text);
+    cr_assert(!last[1].ended);
+    fx_close(fx); /* and nothing leaks */
+}
+
 Test(client, a_retry_keeps_its_number)
 {
     fx_t *fx = fx_open();
