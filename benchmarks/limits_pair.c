@@ -123,10 +123,12 @@ static int map(limits_pair_t *p, uint64_t max_bytes)
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return bench_fail("two processes: mmap: %s", strerror(errno));
     base += HUGE_PAGE - (uintptr_t)base % HUGE_PAGE;
-    p->lines = (lines_t *)base;
-    p->grad = (float *)(base + HUGE_PAGE);
-    p->value = (float *)(base + HUGE_PAGE + p->room);
-    p->table = (float *)(base + HUGE_PAGE + 2 * p->room);
+    void *const part[] = { base, base + HUGE_PAGE, base + HUGE_PAGE + p->room,
+                           base + HUGE_PAGE + 2 * p->room };
+    p->lines = part[0];
+    p->grad = part[1];
+    p->value = part[2];
+    p->table = part[3];
     return 0;
 }
 

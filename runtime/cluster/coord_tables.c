@@ -296,13 +296,10 @@ static void send_hold(psrti_coord_t *c, const place_t *server, const request_t *
 /* Holds of the tables that this request created, one message a server. */
 static void hold_new(psrti_coord_t *c, const request_t *r, uint32_t first_id)
 {
-    uint32_t *ids = calloc(r->count, sizeof *ids); /* 0: not one of them */
     psrti_dealt_t dealt;
 
-    if (first_id == c->next_table) {
-        free(ids);
-        return;
-    }
+    if (first_id == c->next_table || !r->count) return;
+    uint32_t *ids = calloc(r->count, sizeof *ids); /* 0: not one of them */
     for (size_t i = 0; ids && i < r->count; i++) {
         const table_t *t = r->entries[i].table;
         if (t->id >= first_id && t->owed) ids[i] = t->id;

@@ -101,7 +101,7 @@ static int is_any(const psrti_part_t *p, const void *arg)
 }
 
 void psrti_table_mark_failed(psrti_client_t *c, psrti_ctable_t *t, psrt_status_t status,
-                        const char *text)
+                             const char *text)
 {
     char why[2 * PSRTI_NAME_MAX + 256];
     size_t pos = 0;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operation returned when it ended, against the record of the model. */
-#include <string.h>
-
 #include "sim.h"
-
-static int same(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
 /* Version in [low, high] whose values these are, the highest below or equal to `below`; -1:
  * none. */
@@ -14,8 +10,8 @@ static int64_t version_of(const sim_table_t *t, const sim_slice_t *s, const void
     for (uint64_t v = s->version + 1; v-- > low;) {
         const double *is = average ? s->versions[v]->average : s->versions[v]->value;
         uint64_t e = 0;
-        while (e < count &&
-               same(sim_get(t->spec.value_dtype, value, e), sim_published(t, is[first + e])))
+        while (e < count && sim_same_bits(sim_get(t->spec.value_dtype, value, e),
+                                          sim_published(t, is[first + e])))
             e++;
         if (e == count) return (int64_t)v;
     }

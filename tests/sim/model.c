@@ -463,7 +463,7 @@ static void check_published(sim_t *sim, const sim_table_t *t, uint64_t k, const 
     psrt_dtype_t dtype = psrti_table_spec_wire(&t->spec, t->spec.value_dtype);
     for (uint64_t e = 0; e < t->slice[k].len; e++) {
         double is = sim_get(dtype, published, e), must = sim_published(t, master[e]);
-        if (memcmp(&is, &must, sizeof is) != 0)
+        if (!sim_same_bits(is, must))
             sim_fail(sim, "%s slice %llu: %g is published for %g", t->spec.name,
                      (unsigned long long)k, is, master[e]);
     }

@@ -75,6 +75,7 @@ static void enqueue(scale_control_t *j, uint64_t peer, int up, const Psrt__Contr
 
 static task_t *task_of(scale_control_t *j, uint64_t peer)
 {
+    if (!j->ntasks) return NULL;
     task_t *t = &j->tasks[(peer - 1) % j->ntasks];
     return t->peer == peer && t->core ? t : NULL;
 }

@@ -24,6 +24,7 @@
 #define PSRT_TESTS_SIM_H
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/util.h"
 #include "runtime/cluster/member_core.h"
@@ -433,6 +434,14 @@ void sim_fill_grad(sim_t *sim, sim_table_t *table, void *grad, uint64_t first, u
 double sim_init_value(uint32_t life, uint64_t element); /* by a life of worker 0 */
 void sim_init_values(const sim_table_t *table, uint32_t life, void *values);
 double sim_get(psrt_dtype_t dtype, const void *data, uint64_t i);
+/* The very same, be it NaN or a zero with a sign. */
+static inline int sim_same_bits(double a, double b)
+{
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x == y;
+}
 /* As the user has it, the server publishes it, and a push carries it. */
 double sim_stored(const sim_table_t *table, double v);
 double sim_published(const sim_table_t *table, double v);

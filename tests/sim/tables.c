@@ -228,10 +228,37 @@ static double to_bf16(double v)
     return f;
 }
 
+/* To the nearest multiple of the unit that 11 bits have at this size, 2^-24 at least. */
 static double to_f16(double v)
 {
-    __extension__ _Float16 half = (_Float16)(float)v;
-    return (double)half;
+    int exponent;
+    double f = (float)v;
+    if (!isfinite(f) || f == 0) return f;
+    frexp(f, &exponent);
+    double unit = ldexp(1, PSRTI_MAX(exponent - 11, -24));
+    double rounded = nearbyint(f / unit) * unit;
+    return fabs(rounded) > 65504 ? copysign(INFINITY, f) : rounded;
+}
+
+static double f16_of_bits(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double v = exponent == 31 ? (mantissa ? NAN : INFINITY)
+               : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                              : ldexp(mantissa, -24);
+    return bits >> 15 ? -v : v;
+}
+
+static uint16_t bits_of_f16(double v)
+{
+    int exponent;
+    uint16_t sign = signbit(v) ? 0x8000 : 0;
+    double f = fabs(to_f16(v));
+    if (isnan(f)) return sign | 0x7e00;
+    if (isinf(f)) return sign | 0x7c00;
+    if (f < 0x1p-14) return sign | (uint16_t)ldexp(f, 24);
+    double mantissa = frexp(f, &exponent);
+    return sign | (uint16_t)(((exponent + 14) << 10) + (int)ldexp(mantissa, 11) - 1024);
 }
 
 static double as(psrt_dtype_t dtype, double v)
@@ -258,14 +285,13 @@ double sim_pushed(const sim_table_t *t, double v)
 
 double sim_get(psrt_dtype_t dtype, const void *data, uint64_t i)
 {
-    __extension__ _Float16 half;
     uint32_t bits;
     float f;
     switch (dtype) {
     case PSRT_I64: return (double)((const int64_t *)data)[i];
     case PSRT_F64: return ((const double *)data)[i];
     case PSRT_F32: return ((const float *)data)[i];
-    case PSRT_F16: memcpy(&half, (const char *)data + 2 * i, 2); return (double)half;
+    case PSRT_F16: return f16_of_bits(((const uint16_t *)data)[i]);
     default: break;
     }
     bits = (uint32_t)((const uint16_t *)data)[i] << 16;
@@ -275,14 +301,13 @@ double sim_get(psrt_dtype_t dtype, const void *data, uint64_t i)
 
 static void put(const sim_table_t *t, void *data, uint64_t i, double v)
 {
-    __extension__ _Float16 half = (_Float16)(float)v;
     float f = (float)to_bf16(v);
     uint32_t bits;
     switch (t->spec.value_dtype) {
     case PSRT_I64: ((int64_t *)data)[i] = (int64_t)v; return;
     case PSRT_F64: ((double *)data)[i] = v; return;
     case PSRT_F32: ((float *)data)[i] = (float)v; return;
-    case PSRT_F16: memcpy((char *)data + 2 * i, &half, 2); return;
+    case PSRT_F16: ((uint16_t *)data)[i] = bits_of_f16(v); return;
     default: break;
     }
     memcpy(&bits, &f, sizeof bits);
