@@ -123,12 +123,10 @@ static int map(limits_pair_t *p, uint64_t max_bytes)
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return bench_fail("two processes: mmap: %s", strerror(errno));
     base += HUGE_PAGE - (uintptr_t)base % HUGE_PAGE;
-    void *const part[] = { base, base + HUGE_PAGE, base + HUGE_PAGE + p->room,
-                           base + HUGE_PAGE + 2 * p->room };
-    p->lines = part[0];
-    p->grad = part[1];
-    p->value = part[2];
-    p->table = part[3];
+    p->lines = (void *)base;
+    p->grad = (void *)(base + HUGE_PAGE);
+    p->value = (void *)(base + HUGE_PAGE + p->room);
+    p->table = (void *)(base + HUGE_PAGE + 2 * p->room);
     return 0;
 }
 
