@@ -35,16 +35,18 @@ static const void *combine(psrti_shard_t *s, const psrti_stable_t *t, const void
     return g;
 }
 
-/* The update of one block, which lies at element `at` of the slice and becomes part of `out`. Another
- * version's block was read by other cores before: they hold its lines, and whoever pulls the new version
- * reads it first, so it is written past the caches. */
+/* More than a core's share of the caches. */
+#define BULK_BYTES (8u << 20)
+
+/* The update of one block, which lies at element `at` of the slice and becomes part of `out`. A large
+ * table's new version has left the caches before it is pulled: it is written past them. */
 static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *blk, uint64_t at,
                         const psrti_block_t *in, psrti_block_t *out)
 {
     psrti_stable_t *t = slice->table;
     psrt_dtype_t dtype = t->spec.acc_dtype;
     uint64_t off = at * t->acc_bytes;
-    int fresh = out != in && !slice->master;
+    int fresh = out != in && !slice->master && t->spec.elements * t->acc_bytes >= BULK_BYTES;
     blk->value_in = (const char *)(slice->master ? slice->master : in->data) + off;
     blk->value_out = fresh ? s->fresh : (char *)(slice->master ? slice->master : out->data) + off;
     for (int j = 0; j < t->opt.num_states; j++)
