@@ -37,13 +37,15 @@ double psrti_squares_total(const psrti_squares_t *sum);
 /* dst[i] = src[i] in another format; no overlap. */
 typedef void (*psrti_convert_fn)(void *dst, const void *src, uint64_t n);
 
+/* More than a core's share of the caches: worth `stream`. */
+#define PSRTI_BULK_BYTES (8u << 20)
+
 typedef struct psrti_kernels {
     const char *name; /* "scalar", "neon", "avx2", "avx512" */
     int score;
     int (*supported)(void);
     void (*copy)(void *dst, const void *src, uint64_t bytes);
-    /* The same past the caches, where the variant can: for more than they hold, and for what another
-     * core reads first. */
+    /* The same past the caches, where the variant can: for more than they hold. */
     void (*stream)(void *dst, const void *src, uint64_t bytes);
     struct psrti_kernels_of_type {
         psrti_add_fn add;

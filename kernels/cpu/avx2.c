@@ -38,8 +38,7 @@ PSRTI_TARGET_AVX2 static inline void copy_block(char *dst, const char *src)
  *   from the end           57      49      47      27       12       15
  *   non-temporal stores    26      26      28      27       25       22
  *
- * Non-temporal stores win only when the buffers are larger than L3, or when another core holds the lines
- * that are written: psrti_stream_avx2 has them. */
+ * Non-temporal stores win only when the buffers are larger than L3: psrti_stream_avx2 has them. */
 PSRTI_TARGET_AVX2 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes)
 {
     if (bytes < COPY_LIBC_BELOW) {

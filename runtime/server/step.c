@@ -35,9 +35,6 @@ static const void *combine(psrti_shard_t *s, const psrti_stable_t *t, const void
     return g;
 }
 
-/* More than a core's share of the caches. */
-#define BULK_BYTES (8u << 20)
-
 /* The update of one block, which lies at element `at` of the slice and becomes part of `out`. A large
  * table's new version has left the caches before it is pulled: it is written past them. */
 static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *blk, uint64_t at,
@@ -46,7 +43,7 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
     psrti_stable_t *t = slice->table;
     psrt_dtype_t dtype = t->spec.acc_dtype;
     uint64_t off = at * t->acc_bytes;
-    int fresh = out != in && !slice->master && t->spec.elements * t->acc_bytes >= BULK_BYTES;
+    int fresh = out != in && !slice->master && t->spec.elements * t->acc_bytes >= PSRTI_BULK_BYTES;
     blk->value_in = (const char *)(slice->master ? slice->master : in->data) + off;
     blk->value_out = fresh ? s->fresh : (char *)(slice->master ? slice->master : out->data) + off;
     for (int j = 0; j < t->opt.num_states; j++)

@@ -9,9 +9,6 @@
 #include "base/log.h"
 #include "runtime/worker/client_int.h"
 
-/* More than a core's share of the caches. */
-#define BULK_BYTES (8u << 20)
-
 /* ---- life -------------------------------------------------------------------------------------- */
 
 psrt_status_t psrti_client_create(uint32_t rank, uint64_t retry_ns, uint64_t cancel_ns,
@@ -370,7 +367,7 @@ void psrti_client_submit(psrti_client_t *c, psrti_cop_t *op, const psrti_transfe
     op->result.version = UINT64_MAX;
     if (is_refused(c, op, transfers, count)) return;
     psrt_status_t rc = PSRT_OK;
-    op->is_bulk = pulled_bytes(transfers, count) >= BULK_BYTES;
+    op->is_bulk = pulled_bytes(transfers, count) >= PSRTI_BULK_BYTES;
     for (size_t i = 0; !rc && i < count; i++)
         rc = add_transfer(c, op, &transfers[i], &made);
     if (rc) {
