@@ -2,6 +2,7 @@
 #include "runtime/core/net.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,14 +84,15 @@ static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char 
     return e->refused_with ? e->refused_with : PSRT_ERR_REFUSED;
 }
 
-static void open_end(end_t *e, uint32_t task, uint64_t incarnation, const psrti_jobkey_t *with)
+static void open_over(end_t *e, uint32_t task, uint64_t incarnation, const psrti_jobkey_t *with,
+                      const char *transports)
 {
     psrti_net_params_t p = {
         .config = config,
         .key = with,
         .task = task,
         .incarnation = incarnation,
-        .transports = "inproc",
+        .transports = transports,
         .listen = task == SERVER,
         .listen_fd = -1,
         .channel = 4,
@@ -101,6 +103,11 @@ static void open_end(end_t *e, uint32_t task, uint64_t incarnation, const psrti_
     };
     memset(e, 0, sizeof *e);
     cr_assert_eq(psrti_net_open(&p, &e->net), PSRT_OK, "%s", psrt_last_error());
+}
+
+static void open_end(end_t *e, uint32_t task, uint64_t incarnation, const psrti_jobkey_t *with)
+{
+    open_over(e, task, incarnation, with, "inproc");
 }
 
 static psrti_link_t *dial(end_t *from, end_t *to, uint32_t channel)
@@ -527,4 +534,29 @@ Test(net, transports_are_chosen_by_name, .init = setup, .fini = teardown)
     cr_assert_eq(psrti_config_set(config, "PSRT_TRANSPORT", "inproc,inproc"), PSRT_OK);
     cr_assert_eq(psrti_net_open(&p, &net), PSRT_OK);
     psrti_net_close(net);
+}
+
+/* Whether it may, on one core: without a link, and with one. */
+static void polls(const char *transport, int alone, int linked)
+{
+    end_t s, w;
+    open_over(&s, SERVER, 1, &key, transport);
+    open_over(&w, WORKER, 2, &key, transport);
+    cr_assert_eq(psrti_net_may_poll(w.net), alone, "%s", transport);
+    dial(&w, &s, 4);
+    until(&w.up, 1, &w, &s);
+    cr_assert_eq(psrti_net_may_poll(w.net), linked, "%s", transport);
+    cr_assert_eq(psrti_net_may_poll(s.net), linked, "%s", transport);
+    psrti_net_close(w.net);
+    psrti_net_close(s.net);
+}
+
+Test(net, where_cores_are_scarce_nobody_polls_for_threads, .init = setup, .fini = teardown)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    polls("inproc", 1, 1);
+    polls("zmq", 1, 0);
 }
