@@ -174,6 +174,7 @@ void psrti_worker_to_wire(const psrti_view_worker_t *worker, Psrt__Worker *out)
     out->alive = worker->alive != 0;
     out->finished = worker->finished != 0;
     out->host = (char *)worker->host;
+    out->addrs = (char *)worker->addrs;
 }
 
 psrt_status_t psrti_worker_from_wire(const Psrt__Worker *in, psrti_view_worker_t *worker)
@@ -182,8 +183,11 @@ psrt_status_t psrti_worker_from_wire(const Psrt__Worker *in, psrti_view_worker_t
     worker->incarnation = in->incarnation;
     worker->alive = in->alive;
     worker->finished = in->finished;
-    if (copy_text(worker->host, PSRTI_VIEW_HOST, in->host)) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_PROTOCOL, "a worker: the name of its host is too long");
+    if (!copy_text(worker->host, PSRTI_VIEW_HOST, in->host))
+        return psrti_fail(PSRT_ERR_PROTOCOL, "a worker: the name of its host is too long");
+    if (!copy_text(worker->addrs, PSRTI_VIEW_ADDRS, in->addrs))
+        return psrti_fail(PSRT_ERR_PROTOCOL, "a worker: its addresses are too long");
+    return PSRT_OK;
 }
 
 static psrt_status_t fill_view(const Psrt__View *in, psrti_view_t *view)

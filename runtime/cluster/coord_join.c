@@ -196,6 +196,32 @@ static int set_threads(psrti_coord_t *c, place_t *p, const Psrt__Join *join, cha
     return 1;
 }
 
+/* Those that fit, best first; a worker that listens nowhere has none. */
+static int set_addrs(place_t *p, const Psrt__Join *join, char *text, size_t size)
+{
+    psrti_view_owner_t own = { .naddrs = 0 };
+    size_t pos = 0;
+
+    if (join->n_threads > 1 ||
+        (join->n_threads && psrti_owner_from_wire(join->threads[0], &own) != PSRT_OK)) {
+        snprintf(text, size, "worker:%u: its addresses are malformed", PSRTI_TASK_RANK(p->task));
+        return 0;
+    }
+    memset(p->addrs, 0, sizeof p->addrs); /* views are compared byte by byte */
+    for (uint32_t i = 0; i < own.naddrs; i++)
+        if (pos + 1 + strlen(own.addr[i]) < sizeof p->addrs)
+            psrti_append(p->addrs, sizeof p->addrs, &pos, "%s%s", pos ? " " : "", own.addr[i]);
+    return 1;
+}
+
+/* What the process says of where it listens. */
+static int set_listeners(psrti_coord_t *c, place_t *p, const Psrt__Join *join, char *text,
+                         size_t size)
+{
+    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER) return set_threads(c, p, join, text, size);
+    return set_addrs(p, join, text, size);
+}
+
 void psrti_coord_try_form(psrti_coord_t *c)
 {
     if (c->formed || c->recovering) return;
@@ -226,7 +252,7 @@ static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *
     int server = PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER;
     char text[COORD_TEXT_MAX], name[32];
 
-    if (server && !set_threads(c, p, join, text, sizeof text)) {
+    if (!set_listeners(c, p, join, text, sizeof text)) {
         psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
         return;
     }
@@ -318,7 +344,7 @@ static psrt_status_t reregister(psrti_coord_t *c, place_t *p, peer_t *peer, cons
         psrti_coord_refuse(c, peer->id, PSRT_ERR_FENCED, text);
         return PSRT_OK;
     }
-    if (PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER && !set_threads(c, p, join, text, sizeof text)) {
+    if (!set_listeners(c, p, join, text, sizeof text)) {
         psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
         return PSRT_OK;
     }

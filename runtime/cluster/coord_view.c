@@ -47,6 +47,7 @@ static psrti_view_t *build(const psrti_coord_t *c)
         view->workers[i].alive = p->state == PLACE_ALIVE;
         view->workers[i].finished = p->state == PLACE_FINISHED;
         memcpy(view->workers[i].host, p->host, sizeof p->host);
+        memcpy(view->workers[i].addrs, p->addrs, sizeof p->addrs);
     }
     for (uint32_t i = 0; i < c->p.servers; i++) {
         const place_t *p = &c->servers[i];

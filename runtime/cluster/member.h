@@ -36,7 +36,8 @@ typedef struct psrti_member_params {
     uint32_t task;
     uint32_t workers, servers; /* of the job, as this task was told */
     const char *coordinator;   /* address: "tcp://..." or "inproc:..." */
-    /* server: addresses of each thread (naddrs and addr are read); else 0 */
+    /* server: addresses of each thread (naddrs and addr are read); worker: one entry, or 0 if it does not
+     * listen for other workers */
     uint32_t nthreads;
     const psrti_view_owner_t *threads;
     void *arg;

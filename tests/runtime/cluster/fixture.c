@@ -84,6 +84,7 @@ psrt_status_t coord_fx_join(coord_fx_t *fx, uint64_t peer, const coord_fx_join_t
 {
     Psrt__Join body = PSRT__JOIN__INIT;
     Psrt__Owner owner = PSRT__OWNER__INIT, *owners[2] = { &owner, &owner };
+    char *addrs[] = { "shm:near", "tcp://far:1" };
     psrti_wire_tables_t held;
 
     body.task = join->task;
@@ -95,6 +96,8 @@ psrt_status_t coord_fx_join(coord_fx_t *fx, uint64_t peer, const coord_fx_join_t
     body.servers = join->servers;
     body.n_threads = join->threads;
     body.threads = owners;
+    owner.n_addr = 2;
+    owner.addr = addrs;
     cr_assert_eq(psrti_wire_tables_init(&held, 1), PSRT_OK);
     if (join->held) psrti_wire_tables_add(&held, 1, PSRT_OK, "", join->held, 0);
     body.n_held = held.count;

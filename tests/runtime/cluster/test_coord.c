@@ -11,6 +11,7 @@
 typedef struct seen {
     unsigned welcomes, views, finishes, refusals, holds, declared, barriers;
     uint64_t incarnation, view;
+    char addrs[64]; /* of the first worker in the last view that told of it */
     psrt_status_t status; /* of the last Refused, Finish or BarrierDone */
     char text[512];
     psrt_status_t table_status;
@@ -36,6 +37,8 @@ static void note(void *arg, uint64_t peer, const Psrt__Control *m)
     case PSRT__CONTROL__BODY_VIEW:
         s->views++;
         s->view = m->view->number;
+        if (m->view->n_workers)
+            snprintf(s->addrs, sizeof s->addrs, "%s", m->view->workers[0]->addrs);
         break;
     case PSRT__CONTROL__BODY_REFUSED:
         s->refusals++;
@@ -181,6 +184,7 @@ static void refused_join(uint32_t task, uint32_t as, uint32_t workers, size_t th
 
 Test(coord, wrong_joins_are_refused)
 {
+    refused_join(W(0), W(0), 2, 2, "worker:0: its addresses are malformed");
     refused_join(PSRTI_TASK(PSRTI_WORKER, 2), PSRTI_TASK(PSRTI_WORKER, 2), 2, 0,
                  "worker:2 is not in the job, which has 2 workers and 1 servers");
     refused_join(W(0), W(0), 3, 0,
@@ -188,6 +192,17 @@ Test(coord, wrong_joins_are_refused)
                  "PSRT_SERVERS)");
     refused_join(W(0), W(1), 2, 0, "joins as another task than it is connected as");
     refused_join(S(0), S(0), 2, 0, "server:0 listens with no thread");
+}
+
+Test(coord, workers_learn_where_workers_listen)
+{
+    fixture_t *f = fixture();
+    psrti_coord_peer_up(f->fx.c, 1, W(0), f->fx.now);
+    cr_assert_eq(join_as(f, 1, W(0), 0, 2, 1), PSRT_OK);
+    join(f, 2, W(1)); /* listens nowhere */
+    join(f, 3, S(0));
+    cr_assert_str_eq(f->peer[2].addrs, "shm:near tcp://far:1");
+    fixture_free(f);
 }
 
 Test(coord, who_is_missing_is_told_while_waiting)
