@@ -40,7 +40,7 @@ class FlatRig(Rig):
     def environment(self):
         """Nobody who lives is declared dead by a machine that is busy for a while."""
         return {**super().environment(), "PSRT_LOG_LEVEL": "warn", "PSRT_HEARTBEAT": "200ms",
-                "PSRT_LEASE": "3s"}
+                "PSRT_LEASE": "10s"}
 
 
 def sample(pid):

@@ -11,7 +11,8 @@
  *   member.c   a member of it in every process
  *   ends.c     what operations must return
  *   tables.c   the tables, their gradients and first values
- *   model.c    what the values must be, in plain arithmetic; checked after every event
+ *   model.c    what the values must be; checked after every event
+ *   explain.c  which pushes make the values that a slice has, in plain arithmetic
  *   faults.c   what goes wrong with processes and the network, and when
  *   check.c    views, clocks and memory, after every event
  *   run.c      one seed from start to end
@@ -453,9 +454,17 @@ void sim_model_ended(sim_t *sim, sim_op_t *op);
 void sim_model_killed(sim_t *sim, const sim_op_t *op);
 void sim_model_link_up(const sim_worker_t *worker, int server);
 
-/* ---- model.c */
+/* ---- explain.c */
 int sim_is_fenced(const sim_worker_t *worker);
-int sim_is_certain(const sim_unit_t *unit);      /* it was accepted */
+int sim_is_certain(const sim_unit_t *unit); /* it was accepted */
+/* Do pushes lead from the version that is known to `seen` at `version`? Marks them, and keeps the
+ * values on the way. */
+int sim_is_explained(sim_t *sim, sim_table_t *table, sim_slice_t *slice, uint64_t version,
+                     const double *seen);
+/* The averages of the versions after v: where an update changed a value, half of it is new. */
+void sim_average(const sim_table_t *table, sim_slice_t *slice, uint64_t v, uint64_t last);
+
+/* ---- model.c */
 void sim_model_submit(sim_t *sim, sim_op_t *op); /* fills in its steps */
 void sim_model_observe(sim_t *sim, const sim_server_t *server);
 int sim_model_is_settled(const sim_t *sim);
