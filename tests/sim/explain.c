@@ -355,8 +355,8 @@ static int is_sync_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_
     if (!explain(sim, t, s, s->version, version, state, seen)) return 0;
     if (sim->given_up || sim->certain || version == s->version + 1) return 1;
     sim->guesses = 0;
-    sim->given_up = leads_elsewhere(sim, t, s, s->version, version,
-                                    s->versions[s->version]->value, state, 0);
+    sim->given_up =
+        leads_elsewhere(sim, t, s, s->version, version, s->versions[s->version]->value, state, 0);
     return 1;
 }
 
