@@ -119,7 +119,8 @@ psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p)
     case PSRTI_T_CTRL:
     case PSRTI_T_BATCH:
     case PSRTI_T_PARTIALS:
-    case PSRTI_T_VERDICT: size = 1; break;
+    case PSRTI_T_VERDICT:
+    case PSRTI_T_COLL: size = 1; break;
     default: /* header only: length, where it has a meaning, counts elements elsewhere */ break;
     }
     uint64_t bytes;

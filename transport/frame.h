@@ -25,7 +25,8 @@ typedef enum psrti_frame_type {
     PSRTI_T_BATCH = 13,    /* payload: headers of small data frames, each with its payload      */
     PSRTI_T_PARTIALS = 14, /* between owners: measures of slices whose step is complete    */
     PSRTI_T_VERDICT = 15,  /* the answer: what the group does with the step                */
-    PSRTI_T_MAX = 15
+    PSRTI_T_COLL = 16,     /* between workers: collectives, docs/wire-format.md            */
+    PSRTI_T_MAX = 16
 } psrti_frame_type_t;
 
 /* How the payload of a PUSH or VALUE of an f32 table stands on the wire; `dtype` stays that of the
@@ -57,7 +58,7 @@ void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
 psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
                                  const char **why);
 /* Payload bytes that this header announces: length x size of dtype (with a codec: of its format) for
- * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH, PARTIALS, VERDICT; 0 for others.
+ * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH, PARTIALS, VERDICT, COLL; 0 for others.
  * ERR_PROTOCOL on overflow. */
 psrt_status_t psrti_frame_payload(const psrt_hdr_t *hdr, uint64_t *bytes_p);
 

@@ -20,7 +20,8 @@ static unsigned __int128 announced(const psrt_hdr_t *hdr)
     case PSRTI_T_CTRL:
     case PSRTI_T_BATCH:
     case PSRTI_T_PARTIALS:
-    case PSRTI_T_VERDICT: return hdr->length;
+    case PSRTI_T_VERDICT:
+    case PSRTI_T_COLL: return hdr->length;
     default: return 0;
     }
 }
@@ -80,9 +81,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 void fuzz_seeds(void)
 {
-    static const char *const names[] = { "",       "hello", "welcome",  "ctrl",   "push",  "pull",
-                                         "init",   "clock", "ack",      "value",  "moved", "bye",
-                                         "cancel", "batch", "partials", "verdict" };
+    static const char *const names[] = { "",       "hello", "welcome",  "ctrl",    "push",  "pull",
+                                         "init",   "clock", "ack",      "value",   "moved", "bye",
+                                         "cancel", "batch", "partials", "verdict", "coll" };
     for (unsigned type = 1; type <= PSRTI_T_MAX; type++) {
         int values = type == PSRTI_T_PUSH || type == PSRTI_T_INIT || type == PSRTI_T_VALUE;
         psrt_hdr_t hdr = { .type = (uint8_t)type, .length = 100 + type, .priority = 128 };

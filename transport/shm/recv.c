@@ -132,7 +132,8 @@ static void recv_inline(shm_ep_t *ep, const shm_entry_t *entry)
  * else is parsed, which is safe only in private memory. */
 static bool is_values(const psrt_hdr_t *hdr)
 {
-    return hdr->type == PSRTI_T_PUSH || hdr->type == PSRTI_T_INIT || hdr->type == PSRTI_T_VALUE;
+    return hdr->type == PSRTI_T_PUSH || hdr->type == PSRTI_T_INIT || hdr->type == PSRTI_T_VALUE ||
+           hdr->type == PSRTI_T_COLL; /* its other kinds are too small for a descriptor */
 }
 
 static shm_rseg_t *rseg_find(shm_ep_t *ep, uint32_t id)
