@@ -448,6 +448,16 @@ void psrt_op_cancel(psrt_op_t *op);
  */
 void psrt_op_release(psrt_op_t *op);
 
+/* ---- reductions of collectives ----------------------------------------------------------------- */
+
+typedef enum psrt_redop {
+    PSRT_SUM = 0, /* integers wrap */
+    PSRT_PROD = 1,
+    PSRT_MIN = 2,
+    PSRT_MAX = 3,
+    PSRT_AVG = 4 /* the sum over the number of ranks */
+} psrt_redop_t;
+
 /* ---- servers and coordinator ------------------------------------------------------------------- */
 
 typedef struct psrt_server_params {
