@@ -17,9 +17,9 @@
 #define PSRTI_VIEW_ADDRS 256
 
 typedef struct psrti_view_worker {
-    uint64_t incarnation;       /* 0: has not joined yet                              */
-    int alive;                  /* in the membership                                  */
-    int finished;               /* left in order (not a failure)                      */
+    uint64_t incarnation;         /* 0: has not joined yet                              */
+    int alive;                    /* in the membership                                  */
+    int finished;                 /* left in order (not a failure)                      */
     char host[PSRTI_VIEW_HOST];   /* of its process; "": not known              */
     char addrs[PSRTI_VIEW_ADDRS]; /* for other workers, with spaces between; ""  */
 } psrti_view_worker_t;

@@ -282,13 +282,20 @@ static int explain(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t v, uint6
     return found;
 }
 
+static void apply_push(const sim_table_t *t, const sim_slice_t *s, uint64_t v, const sim_unit_t *u,
+                       double *value, double *state)
+{
+    double params[2];
+    sim_params(t, s, v, params);
+    for (uint64_t e = 0; e < u->count; e++)
+        optimize(t, params, &value[u->first + e], &state[u->first + e], u->grad[e]);
+}
+
 /* Pushes that lead from version v to `seen` at version `last`: one push, or those of one batch,
  * which are of one worker, in their order. */
 static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_unit_t *before,
                           uint64_t v, uint64_t last, const double *state, const double *seen)
 {
-    double params[2];
-    sim_params(t, s, v, params);
     for (sim_unit_t *u = before ? before->next : s->units; u; u = u->next) {
         if (u->applied || u->never || (before && before->rank != u->rank)) continue;
         if (sim->guesses++ == MAX_GUESSES) sim->given_up = 1;
@@ -296,8 +303,7 @@ static int explain_pushes(sim_t *sim, sim_table_t *t, sim_slice_t *s, const sim_
         double *next = sim_values(s, v + 1), next_state[SLICE];
         memcpy(next, sim_values(s, v), sizeof next_state);
         memcpy(next_state, state, sizeof next_state);
-        for (uint64_t e = 0; e < u->count; e++)
-            optimize(t, params, &next[u->first + e], &next_state[u->first + e], u->grad[e]);
+        apply_push(t, s, v, u, next, next_state);
         u->applied = 1;
         u->version = v + 1;
         if (v + 1 == last ? memcmp(next, seen, s->len * sizeof *seen) == 0
@@ -321,10 +327,10 @@ static int is_same(const sim_slice_t *s, const double *a, const double *b)
     return memcmp(a, b, s->len * sizeof *a) == 0;
 }
 
-/* Steps that close at once show only the last of their versions, and few elements have sums that
- * more than one choice of contributions makes: is there a way from `value` at version v to that
- * version over others than explain() chose, or to another state? `differs`: it is another so far.
- * Not where norms are of use: there is no choice then. */
+/* Steps that close at once, and pushes of one batch, show only the last of their versions, and of
+ * few elements more than one choice of contributions makes the same sum. Is there a way from `value`
+ * at version v to that version over values that explain() did not choose, or to another state?
+ * `differs`: it is another so far. Not where norms are of use: there is no choice then. */
 static int leads_elsewhere(sim_t *sim, const sim_table_t *t, const sim_slice_t *s, uint64_t v,
                            uint64_t last, const double *value, const double *state, int differs)
 {
@@ -347,28 +353,54 @@ static int leads_elsewhere(sim_t *sim, const sim_table_t *t, const sim_slice_t *
     return 0;
 }
 
-static int is_sync_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t version,
-                             const double *seen)
+/* The same of pushes that explain_pushes() chose: others count from now on as applied. */
+static int pushes_lead_elsewhere(sim_t *sim, const sim_table_t *t, const sim_slice_t *s,
+                                 const sim_unit_t *before, uint64_t v, uint64_t last,
+                                 const double *value, const double *state, int differs)
 {
-    double state[SLICE];
-    memcpy(state, s->state, sizeof state);
-    if (!explain(sim, t, s, s->version, version, state, seen)) return 0;
-    if (sim->given_up || sim->certain || version == s->version + 1) return 1;
+    double next[SLICE], next_state[SLICE];
+    for (const sim_unit_t *u = before ? before->next : s->units; u; u = u->next) {
+        if (u->never || (u->applied && u->version <= s->version)) continue;
+        if (before && before->rank != u->rank) continue;
+        if (sim->guesses++ == MAX_GUESSES) return 1;
+        memcpy(next, value, sizeof next);
+        memcpy(next_state, state, sizeof next_state);
+        apply_push(t, s, v, u, next, next_state);
+        int other = differs || u->version != v + 1;
+        if (v + 1 < last ? pushes_lead_elsewhere(sim, t, s, u, v + 1, last, next, next_state, other)
+                         : other && is_same(s, next, s->versions[last]->value))
+            return 1;
+    }
+    return 0;
+}
+
+/* Where more than one way leads to the values, nothing tells which it was. */
+static void find_other_way(sim_t *sim, const sim_table_t *t, const sim_slice_t *s, uint64_t last,
+                           const double *state)
+{
+    const double *value = s->versions[s->version]->value;
     sim->guesses = 0;
-    sim->given_up =
-        leads_elsewhere(sim, t, s, s->version, version, s->versions[s->version]->value, state, 0);
-    return 1;
+    sim->given_up = t->spec.consistency == PSRTI_SYNC
+                        ? leads_elsewhere(sim, t, s, s->version, last, value, state, 0)
+                        : pushes_lead_elsewhere(sim, t, s, NULL, s->version, last, value, state, 0);
 }
 
 int sim_is_explained(sim_t *sim, sim_table_t *t, sim_slice_t *s, uint64_t version,
                      const double *seen)
 {
+    double state[SLICE];
+    int sync = t->spec.consistency == PSRTI_SYNC;
     if (version == s->version) return is_same(s, seen, s->versions[version]->value);
-    if (version < s->version) return 0;
+    if (version < s->version || (!sync && version > s->version + MAX_BATCHED)) return 0;
     sim->guesses = 0;
-    if (t->spec.consistency == PSRTI_SYNC) return is_sync_explained(sim, t, s, version, seen);
-    return version <= s->version + MAX_BATCHED &&
-           explain_pushes(sim, t, s, NULL, s->version, version, s->state, seen);
+    memcpy(state, s->state, sizeof state);
+    if (!(sync ? explain(sim, t, s, s->version, version, state, seen)
+               : explain_pushes(sim, t, s, NULL, s->version, version, state, seen)))
+        return 0;
+    int certain = sync && sim->certain;
+    if (!sim->given_up && !certain && version > s->version + 1)
+        find_other_way(sim, t, s, version, state);
+    return 1;
 }
 
 void sim_average(const sim_table_t *t, sim_slice_t *s, uint64_t v, uint64_t last)

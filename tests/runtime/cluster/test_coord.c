@@ -11,7 +11,7 @@
 typedef struct seen {
     unsigned welcomes, views, finishes, refusals, holds, declared, barriers;
     uint64_t incarnation, view;
-    char addrs[64]; /* of the first worker in the last view that told of it */
+    char addrs[64];       /* of the first worker in the last view that told of it */
     psrt_status_t status; /* of the last Refused, Finish or BarrierDone */
     char text[512];
     psrt_status_t table_status;
