@@ -61,8 +61,9 @@ class Task:
         return self.proc.poll() is None
 
     def output(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        """Not by seek and read: the process writes at the offset of the same open file."""
+        fd = self.log.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
 
 class Agent(Task):

@@ -97,3 +97,33 @@ Test(explain, goes_on_where_two_ways_differ_in_nothing_that_counts)
     cr_assert_eq(sim_values(f.slice, 1)[0], 8 + 12 + 120);
     teardown(&f);
 }
+
+/* Two pushes of worker 0 in a batch; worker 1 has two more that make the same sum. */
+static void make_async(fixture_t *f)
+{
+    f->table->spec.consistency = PSRTI_ASYNC;
+    f->unit[4].never = 1;
+    for (int i = 0; i < 4; i++)
+        f->unit[i].rank = i % 2;
+}
+
+Test(explain, finds_the_pushes_of_a_batch)
+{
+    fixture_t f;
+    setup(&f, (const double[5]){ 12, 120, 1200, 12000 });
+    make_async(&f);
+    cr_assert(is_explained(&f, 2, 8 + 12 + 1200));
+    cr_assert_not(f.sim->given_up);
+    cr_assert(f.unit[0].applied && !f.unit[1].applied && f.unit[2].applied);
+    teardown(&f);
+}
+
+Test(explain, gives_up_where_two_pairs_of_pushes_make_the_same_sum)
+{
+    fixture_t f;
+    setup(&f, (const double[5]){ 12, 24, 48, 36 });
+    make_async(&f);
+    cr_assert(is_explained(&f, 2, 8 + 60));
+    cr_assert(f.sim->given_up);
+    teardown(&f);
+}
