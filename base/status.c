@@ -27,6 +27,9 @@ const char *psrt_status_text(psrt_status_t status)
 size_t psrt_dtype_size(psrt_dtype_t dtype)
 {
     switch (dtype) {
+    case PSRT_I8:
+    case PSRT_U8: return 1;
+    case PSRT_I16:
     case PSRT_F16:
     case PSRT_BF16: return 2;
     case PSRT_F32:
@@ -47,6 +50,9 @@ const char *psrt_dtype_name(psrt_dtype_t dtype)
     case PSRT_BF16: return "bf16";
     case PSRT_I32: return "i32";
     case PSRT_I64: return "i64";
+    case PSRT_I8: return "i8";
+    case PSRT_I16: return "i16";
+    case PSRT_U8: return "u8";
     case PSRT_DTYPE_NONE: break;
     }
     return "none";

@@ -221,7 +221,10 @@ typedef enum psrt_dtype {
     PSRT_F16 = 3,  /* IEEE binary16; servers keep and update f32 and round what they publish */
     PSRT_BF16 = 4, /* upper half of an f32; as f16 */
     PSRT_I32 = 5,  /* exact sums, two's complement; optimizer "none", reduce "sum" */
-    PSRT_I64 = 6   /* as i32 */
+    PSRT_I64 = 6,  /* as i32 */
+    PSRT_I8 = 7,   /* these: collectives only, not tables */
+    PSRT_I16 = 8,
+    PSRT_U8 = 9
 } psrt_dtype_t;
 
 /** Bytes of one element; 0 for an unknown type. @threads any @blocks no @since 0.1 */
@@ -455,7 +458,7 @@ typedef enum psrt_redop {
     PSRT_PROD = 1,
     PSRT_MIN = 2,
     PSRT_MAX = 3,
-    PSRT_AVG = 4 /* the sum over the number of ranks */
+    PSRT_AVG = 4 /* the sum over the number of ranks; of integers rounded toward zero */
 } psrt_redop_t;
 
 /* ---- servers and coordinator ------------------------------------------------------------------- */

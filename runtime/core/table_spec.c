@@ -37,10 +37,12 @@ static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t 
     return PSRT_OK;
 }
 
+static int is_of_tables(psrt_dtype_t dtype) { return dtype >= PSRT_F32 && dtype <= PSRT_I64; }
+
 static psrt_status_t set_dtype(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
     psrt_dtype_t dtype = p->dtype == PSRT_DTYPE_NONE ? PSRT_F32 : p->dtype;
-    if (psrt_dtype_size(dtype) == 0)
+    if (!is_of_tables(dtype))
         return psrti_fail(PSRT_ERR_INVALID,
                           "table %s: dtype %d is not one of f32, f64, f16, bf16, i32, i64",
                           spec->name, (int)dtype);
