@@ -27,10 +27,12 @@ static int linked(const psrti_member_core_t *m)
     return m->state == MEMBER_JOINING || m->state == MEMBER_JOINED;
 }
 
-/* Doubling pauses, spread so that the tasks of a large job do not dial in step. */
+/* Doubling pauses, spread so that the tasks of a large job do not dial in step; several fit in a
+ * lease, so that whose connections are cut a few times on end is still heard of in time. */
 static void wait_to_dial(psrti_member_core_t *m)
 {
-    uint64_t pause = PSRTI_MIN(DIAL_FIRST_NS << PSRTI_MIN(m->attempts, 5u), DIAL_MAX_NS);
+    uint64_t most = PSRTI_MIN(DIAL_MAX_NS, PSRTI_MAX(m->lease_ns / 4, PSRTI_NS_PER_MS));
+    uint64_t pause = PSRTI_MIN(DIAL_FIRST_NS << PSRTI_MIN(m->attempts, 5u), most);
     uint64_t spread = psrti_mix64(m->p.nonce + m->attempts) % (pause / 2);
 
     m->attempts++;

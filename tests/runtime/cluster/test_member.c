@@ -114,7 +114,7 @@ static void f_end(void *arg, psrt_status_t status, const char *text)
     snprintf(f->text, sizeof f->text, "%s", text);
 }
 
-static fixture_t *fixture(void)
+static fixture_t *fixture_with(uint64_t heartbeat, uint64_t lease)
 {
     fixture_t *f = calloc(1, sizeof *f);
     psrti_member_env_t env = { f,          f_dial,   f_drop,    f_send,    f_joined,      f_view,
@@ -127,8 +127,8 @@ static fixture_t *fixture(void)
         .coordinator = "tcp://c:1",
         .pid = 1,
         .nonce = 5,
-        .heartbeat_ns = SECOND,
-        .lease_ns = 5 * SECOND,
+        .heartbeat_ns = heartbeat,
+        .lease_ns = lease,
         .start_timeout_ns = 60 * SECOND,
         .coordinator_timeout_ns = 60 * SECOND,
     };
@@ -136,6 +136,8 @@ static fixture_t *fixture(void)
     cr_assert_eq(psrti_member_core_new(&p, &env, f->now, &f->m), PSRT_OK);
     return f;
 }
+
+static fixture_t *fixture(void) { return fixture_with(SECOND, 5 * SECOND); }
 
 static void fixture_free(fixture_t *f)
 {
@@ -243,6 +245,27 @@ Test(member, a_silent_coordinator_is_dialled_again)
         cr_assert(f->now < 200 * SECOND);
     }
     cr_assert_eq(f->status, PSRT_ERR_COORDINATOR_LOST);
+    fixture_free(f);
+}
+
+/* However often it failed before: a pause never takes the time in which it must be heard of. */
+Test(member, dials_several_times_within_a_lease)
+{
+    uint64_t lease = 400 * PSRTI_NS_PER_MS;
+    fixture_t *f = fixture_with(lease / 8, lease);
+    uint64_t last = f->now;
+    for (unsigned dials = 0; dials < 20;) {
+        uint64_t next = psrti_member_core_tick(f->m, f->now);
+        if (f->dials == dials) {
+            f->now = next;
+            continue;
+        }
+        cr_assert(f->now - last <= lease / 4, "dial %u after %llu ns", f->dials,
+                  (unsigned long long)(f->now - last));
+        dials = f->dials;
+        last = f->now;
+        psrti_member_core_link_lost(f->m, PSRT_ERR_PEER_LOST, "cut", f->now);
+    }
     fixture_free(f);
 }
 
