@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/coll/flat.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "kernels/reduce.h"
+
+/* ---- layout ------------------------------------------------------------------------------------- */
+
+#define FLAT_MAGIC 0x54414c46u /* "FLAT" */
+#define FLAT_VERSION 1u
+
+/* Processors fetch lines in pairs: what is written at different times is 128 bytes apart. */
+typedef struct flat_slot {
+    _Alignas(128) _Atomic uint64_t word;
+    uint8_t data[PSRTI_FLAT_DATA];
+} flat_slot_t;
+
+typedef struct flat_segment {
+    uint32_t magic, version, member, members;
+    _Atomic uint32_t awaited; /* 1 + the member that the sleeping owner waits for; 0: it is awake */
+    flat_slot_t slots[2];
+} flat_segment_t;
+
+_Static_assert(sizeof(flat_segment_t) == PSRTI_FLAT_BYTES, "layout of a segment");
+_Static_assert(offsetof(flat_slot_t, data) == 8, "data begin behind the word");
+
+/* The word: number (32 bits) | count (16) | root (4) | redop (4) | dtype (4) | collective (4). */
+#define WORD_SEQ_SHIFT 32
+#define WORD_COUNT_SHIFT 16
+
+_Static_assert(PSRTI_FLAT_DATA < 1u << 16 && PSRTI_FLAT_MEMBERS < 1u << 4 &&
+                   PSRTI_COLL_BARRIER < 1 << 4 && PSRT_U8 < 1 << 4 && PSRT_AVG < 1 << 4,
+               "fields of the word");
+
+static uint64_t word_of(uint32_t seq, const psrti_coll_call_t *call)
+{
+    return (uint64_t)seq << WORD_SEQ_SHIFT | call->count << WORD_COUNT_SHIFT |
+           (uint64_t)call->root << 12 | (uint64_t)call->redop << 8 | (uint64_t)call->dtype << 4 |
+           call->what;
+}
+
+static uint32_t seq_of(uint64_t word) { return (uint32_t)(word >> WORD_SEQ_SHIFT); }
+
+static psrti_coll_call_t call_of(uint64_t word)
+{
+    return (psrti_coll_call_t){ .what = word & 15,
+                                .dtype = word >> 4 & 15,
+                                .redop = word >> 8 & 15,
+                                .root = word >> 12 & 15,
+                                .count = word >> WORD_COUNT_SHIFT & 0xffff };
+}
+
+/* ---- who gives, who takes ------------------------------------------------------------------------ */
+
+enum { NOBODY = 0, ROOT = 1, OTHERS = 2, ALL = ROOT | OTHERS };
+
+/* Who writes data into its slot and who reads those of others (of the writers; in a barrier of all); and whether
+ * a contribution has a block for each member. */
+static const struct roles {
+    uint8_t give, take, many;
+} roles[] = {
+    [PSRTI_COLL_ALLREDUCE] = { ALL, ALL, 0 },      [PSRTI_COLL_REDUCE] = { OTHERS, ROOT, 0 },
+    [PSRTI_COLL_BROADCAST] = { ROOT, OTHERS, 0 },  [PSRTI_COLL_ALLGATHER] = { ALL, ALL, 0 },
+    [PSRTI_COLL_REDUCE_SCATTER] = { ALL, ALL, 1 }, [PSRTI_COLL_ALLTOALL] = { ALL, ALL, 1 },
+    [PSRTI_COLL_GATHER] = { OTHERS, ROOT, 0 },     [PSRTI_COLL_SCATTER] = { ROOT, OTHERS, 1 },
+    [PSRTI_COLL_BARRIER] = { NOBODY, ALL, 0 },
+};
+
+int psrti_flat_fits(uint32_t members, const psrti_coll_call_t *call)
+{
+    if (members > PSRTI_FLAT_MEMBERS || call->what >= PSRTI_COUNT(roles)) return 0;
+    if (call->count > PSRTI_FLAT_DATA) return 0;
+    uint64_t bytes = call->count * psrt_dtype_size((psrt_dtype_t)call->dtype);
+    return bytes * (roles[call->what].many ? members : 1) <= PSRTI_FLAT_DATA;
+}
+
+/* ---- state -------------------------------------------------------------------------------------- */
+
+struct psrti_flat {
+    /* The operation that runs, or ran last. */
+    psrti_coll_call_t call;
+    uint64_t word;   /* what the others are to show                                  */
+    uint32_t part;   /* bytes of a block                                             */
+    uint32_t needed; /* members whose word it waits for                              */
+    psrti_flat_state_t state;
+    uint8_t published; /* the own word is in the slot                                  */
+    uint8_t unchecked; /* and it is not known yet who sleeps for it                    */
+
+    uint64_t last_word; /* of the operation before                                      */
+    uint32_t unseen;    /* who has not shown `word`; not yet published: `last_word`     */
+
+    uint32_t member, members, others;
+    const psrti_kernels_t *kernels;
+    flat_segment_t *own;
+    const flat_segment_t *segments[PSRTI_FLAT_MEMBERS];
+
+    uint32_t culprit;
+    uint64_t culprit_word, own_word; /* the two that differ */
+};
+
+void psrti_flat_format(void *segment, uint32_t member, uint32_t members)
+{
+    flat_segment_t *s = memset(segment, 0, sizeof *s);
+
+    s->magic = FLAT_MAGIC;
+    s->version = FLAT_VERSION;
+    s->member = member;
+    s->members = members;
+    atomic_init(&s->slots[1].word, (uint64_t)UINT32_MAX << WORD_SEQ_SHIFT);
+}
+
+psrt_status_t psrti_flat_create(const psrti_kernels_t *kernels, uint32_t member, uint32_t members,
+                                void *const *segments, psrti_flat_t **flat_p)
+{
+    if (!members || members > PSRTI_FLAT_MEMBERS || member >= members) return PSRT_ERR_INVALID;
+    for (uint32_t i = 0; i < members; i++) {
+        const flat_segment_t *s = segments[i];
+        if (s->magic != FLAT_MAGIC || s->version != FLAT_VERSION || s->member != i ||
+            s->members != members)
+            return PSRT_ERR_PROTOCOL;
+    }
+    psrti_flat_t *flat = calloc(1, sizeof *flat);
+    if (!flat) return PSRT_ERR_NO_MEMORY;
+    flat->state = PSRTI_FLAT_DONE;
+    flat->kernels = kernels;
+    flat->member = member;
+    flat->members = members;
+    flat->others = ((1u << members) - 1) & ~(1u << member);
+    flat->own = segments[member];
+    for (uint32_t i = 0; i < members; i++)
+        flat->segments[i] = segments[i];
+    *flat_p = flat;
+    return PSRT_OK;
+}
+
+void psrti_flat_free(psrti_flat_t *flat) { free(flat); }
+
+/* ---- looking ------------------------------------------------------------------------------------ */
+
+static int is_call(const psrti_flat_t *flat, uint64_t word)
+{
+    psrti_coll_call_t call = call_of(word);
+    return call.what < PSRTI_COUNT(roles) && call.dtype <= PSRT_U8 && call.redop <= PSRT_AVG &&
+           call.root < flat->members;
+}
+
+static void differs(psrti_flat_t *flat, uint32_t member, uint64_t theirs, uint64_t ours)
+{
+    int mismatch = seq_of(theirs) == seq_of(ours) && is_call(flat, theirs);
+
+    flat->state = mismatch ? PSRTI_FLAT_MISMATCH : PSRTI_FLAT_BROKEN;
+    flat->culprit = member;
+    flat->culprit_word = theirs;
+    flat->own_word = ours;
+}
+
+/* Those of `mask` that do not show this word yet. */
+static uint32_t look(psrti_flat_t *flat, uint32_t mask, uint64_t word)
+{
+    unsigned slot = seq_of(word) % 2;
+
+    for (uint32_t left = mask; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+        uint64_t theirs =
+            atomic_load_explicit(&flat->segments[i]->slots[slot].word, memory_order_acquire);
+        if (theirs == word)
+            mask &= ~(1u << i);
+        else if (seq_of(theirs) != seq_of(word) - 2)
+            differs(flat, i, theirs, word);
+    }
+    return mask;
+}
+
+/* ---- data --------------------------------------------------------------------------------------- */
+
+/* Block b of what member i gave. */
+static const void *given(const psrti_flat_t *flat, uint32_t i, uint32_t b)
+{
+    const void *all =
+        i == flat->member ? flat->call.in : flat->segments[i]->slots[seq_of(flat->word) % 2].data;
+    return (const uint8_t *)all + (size_t)b * flat->part;
+}
+
+static void take(const psrti_flat_t *flat, uint32_t to, uint32_t i, uint32_t b)
+{
+    uint8_t *dst = (uint8_t *)flat->call.out + (size_t)to * flat->part;
+    const void *src = given(flat, i, b);
+
+    if (dst != src && flat->part) memcpy(dst, src, flat->part);
+}
+
+static void reduce(const psrti_flat_t *flat, uint32_t b)
+{
+    const psrti_coll_call_t *call = &flat->call;
+    const void *src[PSRTI_FLAT_MEMBERS];
+
+    for (uint32_t i = 0; i < flat->members; i++)
+        src[i] = given(flat, i, b);
+    psrti_reduce(flat->kernels, (psrt_dtype_t)call->dtype, (psrt_redop_t)call->redop, call->out,
+                 src, flat->members, call->count, flat->members);
+}
+
+static void finish(psrti_flat_t *flat)
+{
+    uint32_t own = flat->member, root = flat->call.root;
+
+    switch ((psrti_collective_t)flat->call.what) {
+    case PSRTI_COLL_REDUCE:
+        if (own != root) break;
+        /* fall through */
+    case PSRTI_COLL_ALLREDUCE: reduce(flat, 0); break;
+    case PSRTI_COLL_REDUCE_SCATTER: reduce(flat, own); break;
+    case PSRTI_COLL_BROADCAST:
+        if (flat->call.out) take(flat, 0, root, 0);
+        break;
+    case PSRTI_COLL_SCATTER:
+        if (flat->call.out) take(flat, 0, root, own);
+        break;
+    case PSRTI_COLL_GATHER:
+        if (own != root) break;
+        /* fall through */
+    case PSRTI_COLL_ALLGATHER:
+        for (uint32_t i = 0; i < flat->members; i++)
+            take(flat, i, i, 0);
+        break;
+    case PSRTI_COLL_ALLTOALL:
+        for (uint32_t i = 0; i < flat->members; i++)
+            take(flat, i, i, own);
+        break;
+    default: break;
+    }
+    flat->state = PSRTI_FLAT_DONE;
+}
+
+/* ---- operations --------------------------------------------------------------------------------- */
+
+static void publish(psrti_flat_t *flat)
+{
+    const psrti_coll_call_t *call = &flat->call;
+    const struct roles *r = &roles[call->what];
+    unsigned role = call->root == flat->member ? ROOT : OTHERS;
+    flat_slot_t *slot = &flat->own->slots[seq_of(flat->word) % 2];
+
+    if ((r->give & role) && flat->part)
+        memcpy(slot->data, call->in, (size_t)flat->part * (r->many ? flat->members : 1));
+    atomic_store_explicit(&slot->word, flat->word, memory_order_release);
+    flat->published = flat->unchecked = 1;
+    flat->unseen = flat->others;
+    flat->needed = 0;
+    if (r->take & role) flat->needed = r->give == ROOT ? 1u << call->root : flat->others;
+}
+
+void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call)
+{
+    if (flat->state != PSRTI_FLAT_DONE) return; /* failed */
+    flat->call = *call;
+    flat->last_word = flat->word;
+    flat->word = word_of(seq_of(flat->word) + 1, call);
+    flat->part = (uint32_t)(call->count * psrt_dtype_size((psrt_dtype_t)call->dtype));
+    flat->state = PSRTI_FLAT_WAITING;
+    flat->published = 0;
+    if (!flat->unseen) publish(flat);
+}
+
+psrti_flat_state_t psrti_flat_poll(psrti_flat_t *flat)
+{
+    if (flat->state != PSRTI_FLAT_WAITING) return flat->state;
+    if (!flat->published) {
+        flat->unseen = look(flat, flat->unseen, flat->last_word);
+        if (flat->unseen || flat->state != PSRTI_FLAT_WAITING) return flat->state;
+        publish(flat);
+    }
+    uint32_t needed = look(flat, flat->needed, flat->word);
+    flat->unseen &= ~(flat->needed & ~needed);
+    flat->needed = needed;
+    if (!needed && flat->state == PSRTI_FLAT_WAITING) finish(flat);
+    return flat->state;
+}
+
+psrti_flat_state_t psrti_flat_spin(psrti_flat_t *flat, unsigned polls)
+{
+    psrti_flat_state_t state = PSRTI_FLAT_WAITING;
+
+    while (polls-- && state == PSRTI_FLAT_WAITING)
+        state = psrti_flat_poll(flat);
+    return state;
+}
+
+/* ---- sleeping ----------------------------------------------------------------------------------- */
+
+/* GCC's TSan does not model fences, and says so; what they order here are atomics. */
+static void full_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+    atomic_thread_fence(memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+uint32_t psrti_flat_wakes(psrti_flat_t *flat)
+{
+    uint32_t wakes = 0;
+
+    if (!flat->unchecked) return 0;
+    flat->unchecked = 0;
+    full_fence();
+    for (uint32_t left = flat->others; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+        uint32_t awaited = atomic_load_explicit(&flat->segments[i]->awaited, memory_order_relaxed);
+        if (awaited == flat->member + 1) wakes |= 1u << i;
+    }
+    return wakes;
+}
+
+uint32_t psrti_flat_missing(const psrti_flat_t *flat)
+{
+    if (flat->state != PSRTI_FLAT_WAITING) return 0;
+    return flat->published ? flat->needed : flat->unseen;
+}
+
+void psrti_flat_awake(psrti_flat_t *flat)
+{
+    atomic_store_explicit(&flat->own->awaited, 0, memory_order_relaxed);
+}
+
+int psrti_flat_want_wake(psrti_flat_t *flat)
+{
+    uint32_t missing = psrti_flat_missing(flat), awaited = 0;
+
+    /* One at a time: of those that come while it sleeps only one wakes it. */
+    while (missing && !flat->unchecked && !(missing & awaited)) {
+        awaited = missing & -missing;
+        atomic_store_explicit(&flat->own->awaited, (uint32_t)__builtin_ctz(awaited) + 1,
+                              memory_order_relaxed);
+        full_fence();
+        psrti_flat_poll(flat);
+        missing = psrti_flat_missing(flat);
+    }
+    if (missing && !flat->unchecked) return 1;
+    psrti_flat_awake(flat);
+    return 0;
+}
+
+uint32_t psrti_flat_culprit(const psrti_flat_t *flat, psrti_coll_call_t *theirs,
+                            psrti_coll_call_t *ours)
+{
+    *theirs = call_of(flat->culprit_word);
+    *ours = call_of(flat->own_word);
+    return flat->culprit;
+}
