@@ -6,26 +6,24 @@
 #include <psrt/psrt.h>
 
 /* Offsets on the wire; docs/wire-format.md lists them. */
-enum {
-    AT_MAGIC = 0,
-    AT_VERSION = 2,
-    AT_TYPE = 3,
-    AT_FLAGS = 4,
-    AT_DTYPE = 6,
-    AT_CODEC = 7,
-    AT_SESSION = 8,
-    AT_TERM = 12,
-    AT_SEQ = 16,
-    AT_STEP = 24,
-    AT_TABLE = 32,
-    AT_VSHARD = 36,
-    AT_SEQ_FLOOR = 38,
-    AT_OFFSET = 40,
-    AT_LENGTH = 48,
-    AT_PRIORITY = 56,
-    AT_STATUS = 57,
-    AT_RESERVED = 58,
-    AT_CRC = 60,
+enum { AT_MAGIC = 0, AT_BODY = 2, AT_RESERVED = 58, AT_CRC = 60 };
+enum { /* in the body */
+       AT_VERSION = 0,
+       AT_TYPE = 1,
+       AT_FLAGS = 2,
+       AT_DTYPE = 4,
+       AT_CODEC = 5,
+       AT_SESSION = 6,
+       AT_TERM = 10,
+       AT_SEQ = 14,
+       AT_STEP = 22,
+       AT_TABLE = 30,
+       AT_VSHARD = 34,
+       AT_SEQ_FLOOR = 36,
+       AT_OFFSET = 38,
+       AT_LENGTH = 46,
+       AT_PRIORITY = 54,
+       AT_STATUS = 55,
 };
 
 /* Element sizes as the wire fixes them, by psrt_dtype_t; 0: none. */
@@ -38,6 +36,13 @@ static const uint8_t element_bytes[] = {
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES])
 {
     psrti_put16(out + AT_MAGIC, PSRTI_MAGIC);
+    psrti_frame_body_encode(hdr, out + AT_BODY);
+    psrti_put16(out + AT_RESERVED, 0);
+    psrti_put32(out + AT_CRC, psrti_crc32c(0, out, AT_CRC));
+}
+
+void psrti_frame_body_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BODY_BYTES])
+{
     out[AT_VERSION] = PSRTI_WIRE_VERSION;
     out[AT_TYPE] = hdr->type;
     psrti_put16(out + AT_FLAGS, hdr->flags);
@@ -54,21 +59,26 @@ void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES])
     psrti_put64(out + AT_LENGTH, hdr->length);
     out[AT_PRIORITY] = hdr->priority;
     out[AT_STATUS] = hdr->status;
-    psrti_put16(out + AT_RESERVED, 0);
-    psrti_put32(out + AT_CRC, psrti_crc32c(0, out, AT_CRC));
 }
 
-/* NULL if the header is well formed. Magic comes first, so that foreign traffic is named as such. */
-static const char *frame_fault(const uint8_t in[PSRTI_FRAME_BYTES])
+/* NULL if it is well formed. */
+static const char *body_fault(const uint8_t in[PSRTI_FRAME_BODY_BYTES])
 {
-    if (psrti_get16(in + AT_MAGIC) != PSRTI_MAGIC) return "not a psrt frame (magic)";
     if (in[AT_VERSION] != PSRTI_WIRE_VERSION) return "another wire version";
-    if (psrti_get32(in + AT_CRC) != psrti_crc32c(0, in, AT_CRC)) return "header checksum differs";
     if (in[AT_TYPE] == 0 || in[AT_TYPE] > PSRTI_T_MAX) return "unknown frame type";
     if (psrti_get16(in + AT_FLAGS) & ~PSRTI_F_KNOWN) return "unknown flag";
     if (in[AT_DTYPE] >= PSRTI_COUNT(element_bytes)) return "unknown dtype";
     if (in[AT_CODEC] >= PSRTI_CODECS) return "unknown codec";
     if (in[AT_CODEC] && in[AT_DTYPE] != PSRT_F32) return "codec of a type that is not f32";
+    return NULL;
+}
+
+/* Magic comes first, so that foreign traffic is named as such; then the version, which the rest depends on. */
+static const char *frame_fault(const uint8_t in[PSRTI_FRAME_BYTES])
+{
+    if (psrti_get16(in + AT_MAGIC) != PSRTI_MAGIC) return "not a psrt frame (magic)";
+    if (in[AT_BODY + AT_VERSION] != PSRTI_WIRE_VERSION) return "another wire version";
+    if (psrti_get32(in + AT_CRC) != psrti_crc32c(0, in, AT_CRC)) return "header checksum differs";
     if (psrti_get16(in + AT_RESERVED) != 0) return "reserved bytes are not zero";
     return NULL;
 }
@@ -77,8 +87,17 @@ psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t
                                  const char **why)
 {
     const char *fault = frame_fault(in);
+    if (!fault && psrti_frame_body_decode(in + AT_BODY, hdr, &fault) == PSRT_OK)
+        hdr->crc = psrti_get32(in + AT_CRC);
     if (why) *why = fault;
-    if (fault) return PSRT_ERR_PROTOCOL;
+    return fault ? PSRT_ERR_PROTOCOL : PSRT_OK;
+}
+
+psrt_status_t psrti_frame_body_decode(const uint8_t in[PSRTI_FRAME_BODY_BYTES], psrt_hdr_t *hdr,
+                                      const char **why)
+{
+    *why = body_fault(in);
+    if (*why) return PSRT_ERR_PROTOCOL;
     *hdr = (psrt_hdr_t){
         .magic = PSRTI_MAGIC,
         .version = PSRTI_WIRE_VERSION,
@@ -97,7 +116,6 @@ psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t
         .length = psrti_get64(in + AT_LENGTH),
         .priority = in[AT_PRIORITY],
         .status = in[AT_STATUS],
-        .crc = psrti_get32(in + AT_CRC),
     };
     return PSRT_OK;
 }

@@ -17,7 +17,7 @@ typedef enum psrti_frame_type {
     PSRTI_T_PULL = 5,      /* header only                                                   */
     PSRTI_T_INIT = 6,      /* values of a rank0 table                                       */
     PSRTI_T_CLOCK = 7,     /* header only: worker's step ended on this table                */
-    PSRTI_T_ACK = 8,       /* header only: status; F_APPLIED, F_LATE                        */
+    PSRTI_T_ACK = 8,       /* header only: status; F_APPLIED, F_LATE; of one number or more */
     PSRTI_T_VALUE = 9,     /* reply to a pull or push_pull: payload, step = version         */
     PSRTI_T_MOVED = 10,    /* header only: step = owner, term = its term                    */
     PSRTI_T_BYE = 11,      /* orderly end of a session                                      */
@@ -50,6 +50,8 @@ typedef enum psrti_codec {
 #define PSRTI_F_AVERAGE 0x0100u /* pull and its value: averages of the weights, not the values */
 #define PSRTI_F_KNOWN 0x01ffu
 
+#define PSRTI_PULL_TAG (1ull << 63) /* `seq` of pulls and clocks has this bit */
+
 /* Sets magic, version, reserved and crc; the other fields are the caller's. */
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
 /* ERR_PROTOCOL if magic, version, type, flags, reserved or crc are not right; `why` (may be NULL)
@@ -57,6 +59,11 @@ void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES]);
  * anything but f32. */
 psrt_status_t psrti_frame_decode(const uint8_t in[PSRTI_FRAME_BYTES], psrt_hdr_t *hdr,
                                  const char **why);
+/* The header without magic, reserved bytes and crc, for a path that loses nothing and knows its peer. */
+#define PSRTI_FRAME_BODY_BYTES 56
+void psrti_frame_body_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BODY_BYTES]);
+psrt_status_t psrti_frame_body_decode(const uint8_t in[PSRTI_FRAME_BODY_BYTES], psrt_hdr_t *hdr,
+                                      const char **why);
 /* Payload bytes that this header announces: length x size of dtype (with a codec: of its format) for
  * PUSH, INIT, VALUE; length for HELLO, WELCOME, CTRL, BATCH, PARTIALS, VERDICT, COLL; 0 for others.
  * ERR_PROTOCOL on overflow. */

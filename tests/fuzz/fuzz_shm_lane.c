@@ -250,12 +250,12 @@ static void commit(uint32_t units, uint32_t info)
 /* An entry of the right form: its header is mended, what it says is the input's. */
 static void entry(fuzz_in_t *in)
 {
-    uint8_t kind = fuzz_u8(in), slot = fuzz_u8(in), body[8 + PSRTI_FRAME_BYTES + SHM_EAGER] = { 0 };
+    uint8_t kind = fuzz_u8(in), slot = fuzz_u8(in), body[SHM_ENTRY_HEAD + SHM_EAGER] = { 0 };
     uint32_t len = fuzz_u16(in), left = SHM_UNITS - (uint32_t)(fx.head % SHM_UNITS);
     uint8_t *header = fuzz_bytes(in, PSRTI_FRAME_BYTES);
     shm_desc_t desc = { .seg = fuzz_u8(in), .off = fuzz_u32(in), .len = fuzz_u32(in) };
     if (kind != SHM_FREE) fuzz_mend_header(header);
-    memcpy(body + 8, header, PSRTI_FRAME_BYTES);
+    memcpy(body + 8, kind == SHM_FREE ? header : header + 2, PSRTI_FRAME_BODY_BYTES);
     memcpy(body + SHM_ENTRY_HEAD, &desc, sizeof desc);
     free(header);
     uint32_t units = kind == SHM_INLINE ? (SHM_ENTRY_HEAD + len + SHM_UNIT - 1) / SHM_UNIT

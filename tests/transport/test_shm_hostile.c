@@ -129,26 +129,26 @@ static void attacker_put(attacker_t *at, uint32_t info, const void *body, size_t
     at->head += units;
 }
 
-static void frame(uint8_t out[PSRTI_FRAME_BYTES], uint8_t type, uint64_t length)
+static void header(uint8_t out[PSRTI_FRAME_BODY_BYTES], uint8_t type, uint64_t length)
 {
     psrt_hdr_t hdr = { .type = type, .length = length };
     if (type == PSRTI_T_PUSH) hdr.dtype = PSRT_F32;
-    psrti_frame_encode(&hdr, out);
+    psrti_frame_body_encode(&hdr, out);
 }
 
 static void put_inline(attacker_t *at, uint64_t announced, uint32_t len)
 {
-    uint8_t body[PSRTI_FRAME_BYTES + 64] = { 0 };
-    frame(body, PSRTI_T_CTRL, announced);
+    uint8_t body[PSRTI_FRAME_BODY_BYTES + 64] = { 0 };
+    header(body, PSRTI_T_CTRL, announced);
     attacker_put(at, SHM_INLINE | len << 16, body, sizeof body, (SHM_ENTRY_HEAD + len + 63) / 64);
 }
 
 static void put_desc(attacker_t *at, uint32_t seg, uint64_t off, uint64_t len, uint8_t slot)
 {
-    uint8_t body[PSRTI_FRAME_BYTES + sizeof(shm_desc_t)];
+    uint8_t body[PSRTI_FRAME_BODY_BYTES + sizeof(shm_desc_t)];
     shm_desc_t desc = { .seg = seg, .off = off, .len = len };
-    frame(body, PSRTI_T_PUSH, len / 4);
-    memcpy(body + PSRTI_FRAME_BYTES, &desc, sizeof desc);
+    header(body, PSRTI_T_PUSH, len / 4);
+    memcpy(body + PSRTI_FRAME_BODY_BYTES, &desc, sizeof desc);
     attacker_put(at, SHM_DESC | (uint32_t)slot << 8, body, sizeof body, 2);
 }
 
@@ -311,20 +311,20 @@ static void attack_pad_length(attacker_t *at)
     attacker_put(at, SHM_PAD | 1 << 16, NULL, 0, 1);
 }
 
-static void attack_crc(attacker_t *at)
+static void attack_version(attacker_t *at)
 {
-    uint8_t body[PSRTI_FRAME_BYTES];
-    frame(body, PSRTI_T_CTRL, 0);
-    body[20] ^= 1;
-    attacker_put(at, SHM_INLINE, body, sizeof body, 2);
+    uint8_t body[PSRTI_FRAME_BODY_BYTES];
+    header(body, PSRTI_T_CTRL, 0);
+    body[0] ^= 1;
+    attacker_put(at, SHM_INLINE, body, sizeof body, 1);
 }
 
 static void attack_type(attacker_t *at)
 {
-    uint8_t body[PSRTI_FRAME_BYTES];
+    uint8_t body[PSRTI_FRAME_BODY_BYTES];
     psrt_hdr_t hdr = { .type = PSRTI_T_MAX + 1 };
-    psrti_frame_encode(&hdr, body);
-    attacker_put(at, SHM_INLINE, body, sizeof body, 2);
+    psrti_frame_body_encode(&hdr, body);
+    attacker_put(at, SHM_INLINE, body, sizeof body, 1);
 }
 
 static void attack_no_segment(attacker_t *at) { put_desc(at, 5, 0, 4096, 0); }
@@ -430,7 +430,7 @@ static const struct {
     { "pad at the start", attack_pad_at_start, PSRT_ERR_PROTOCOL },
     { "entry over the end", attack_end_of_ring, PSRT_ERR_PROTOCOL },
     { "pad of another length", attack_pad_length, PSRT_ERR_PROTOCOL },
-    { "header CRC", attack_crc, PSRT_ERR_PROTOCOL },
+    { "header version", attack_version, PSRT_ERR_PROTOCOL },
     { "frame type", attack_type, PSRT_ERR_PROTOCOL },
     { "unknown segment", attack_no_segment, PSRT_ERR_PROTOCOL },
     { "descriptor outside", attack_outside, PSRT_ERR_PROTOCOL },

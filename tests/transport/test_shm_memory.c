@@ -161,14 +161,14 @@ Test(shm_memory, larger_than_the_arena, .timeout = 120)
 Test(shm_memory, bytes_of_a_lane, .timeout = 120)
 {
     static const uint8_t ack[8] = { 0x00, 0x00, 0x00, 0x80, 0x02, 0x00, 0x00, 0x00 };
-    static const uint8_t ctrl[8] = { 0x02, 0x00, 0x00, 0x80, 0x02, 0x00, 0x03, 0x00 };
-    static const uint8_t push[8] = { 0x04, 0x00, 0x00, 0x80, 0x03, 0xff, 0x00, 0x00 };
+    static const uint8_t ctrl[8] = { 0x01, 0x00, 0x00, 0x80, 0x02, 0x00, 0x03, 0x00 };
+    static const uint8_t push[8] = { 0x03, 0x00, 0x00, 0x80, 0x03, 0xff, 0x00, 0x00 };
     static const uint8_t desc[24] = { 0x01, 0, 0, 0, 0, 0, 0, 0, 0x00,
                                       0x00, 0, 0, 0, 0, 0, 0, 0, 0x10 };
     static const uint8_t zero[4] = { 0 };
     psrt_hdr_t ack_hdr = { .type = PSRTI_T_ACK }, ctrl_hdr = { .type = PSRTI_T_CTRL, .length = 3 };
     void *memory;
-    uint8_t frame[PSRTI_FRAME_BYTES];
+    uint8_t body[PSRTI_FRAME_BODY_BYTES];
     rig_open();
     rig_connect();
     cr_assert_eq(shm->mem_alloc(rig.a.iface, 4096, &memory), PSRT_OK);
@@ -176,14 +176,14 @@ Test(shm_memory, bytes_of_a_lane, .timeout = 120)
     cr_assert_eq(shm->send(rig.a.ep, &ctrl_hdr, "abc", 3, 0, NULL), PSRT_OK);
     cr_assert_eq(side_send(&rig.a, PSRTI_T_PUSH, memory, 4096), PSRT_IN_PROGRESS);
     const uint8_t *ring = ((shm_ep_t *)rig.a.ep)->own->ring;
-    psrti_frame_encode(&ctrl_hdr, frame);
+    psrti_frame_body_encode(&ctrl_hdr, body);
     cr_assert_eq(memcmp(ring, ack, sizeof ack), 0);
-    cr_assert_eq(memcmp(ring + 128, ctrl, sizeof ctrl), 0);
-    cr_assert_eq(memcmp(ring + 128 + 8, frame, sizeof frame), 0);
-    cr_assert_eq(memcmp(ring + 128 + 72, "abc", 3), 0);
-    cr_assert_eq(memcmp(ring + 256, push, sizeof push), 0);
-    cr_assert_eq(memcmp(ring + 256 + 72, desc, sizeof desc), 0);
-    cr_assert_eq(memcmp(ring + 384, zero, sizeof zero), 0);
+    cr_assert_eq(memcmp(ring + 64, ctrl, sizeof ctrl), 0);
+    cr_assert_eq(memcmp(ring + 64 + 8, body, sizeof body), 0);
+    cr_assert_eq(memcmp(ring + 64 + 64, "abc", 3), 0);
+    cr_assert_eq(memcmp(ring + 192, push, sizeof push), 0);
+    cr_assert_eq(memcmp(ring + 192 + 64, desc, sizeof desc), 0);
+    cr_assert_eq(memcmp(ring + 320, zero, sizeof zero), 0);
     RIG_UNTIL(rig.a.done == 1);
     static const uint8_t retired[4] = { 0xff, 0x01, 0x00, 0x00 };
     const shm_lane_t *peer = ((shm_ep_t *)rig.a.ep)->peer;

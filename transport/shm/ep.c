@@ -240,7 +240,7 @@ static void send_inline(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *data, u
 {
     uint32_t bytes = SHM_ENTRY_HEAD + len;
     uint8_t *at = psrti_shm_lane_begin(ep, bytes);
-    psrti_frame_encode(hdr, at + 8);
+    psrti_frame_body_encode(hdr, at + 8);
     if (len > 0) memcpy(at + SHM_ENTRY_HEAD, data, len);
     psrti_shm_lane_commit(ep, bytes, SHM_INLINE, 0, len);
 }
@@ -299,7 +299,7 @@ static psrt_status_t send_desc(shm_ep_t *ep, const psrt_hdr_t *hdr, const void *
     desc.seg = t.seg->id;
     uint32_t bytes = SHM_ENTRY_HEAD + sizeof desc;
     uint8_t *at = psrti_shm_lane_begin(ep, bytes);
-    psrti_frame_encode(hdr, at + 8);
+    psrti_frame_body_encode(hdr, at + 8);
     memcpy(at + SHM_ENTRY_HEAD, &desc, sizeof desc);
     psrti_shm_lane_commit(ep, bytes, SHM_DESC, slot, 0);
     return seg ? PSRT_IN_PROGRESS : PSRT_OK;

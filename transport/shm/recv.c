@@ -97,13 +97,13 @@ static void deliver(shm_ep_t *ep, shm_hold_t *hold, psrt_msg_t *msg)
 }
 
 /* Decodes from a private copy: the peer can still write the ring. */
-static bool header(shm_ep_t *ep, const uint8_t *frame, uint64_t len, psrt_hdr_t *hdr)
+static bool header(shm_ep_t *ep, const uint8_t *body, uint64_t len, psrt_hdr_t *hdr)
 {
-    uint8_t copy[PSRTI_FRAME_BYTES];
-    const char *why = "payload of another length than its header says";
+    uint8_t copy[PSRTI_FRAME_BODY_BYTES];
+    const char *why;
     uint64_t bytes;
-    memcpy(copy, frame, sizeof copy);
-    if (psrti_frame_decode(copy, hdr, &why) == PSRT_OK) {
+    memcpy(copy, body, sizeof copy);
+    if (psrti_frame_body_decode(copy, hdr, &why) == PSRT_OK) {
         why = "payload of another length than its header says";
         if (psrti_frame_payload(hdr, &bytes) == PSRT_OK && bytes == len) return true;
     }

@@ -31,7 +31,7 @@
 #include "transport/frame.h"
 
 #define SHM_UNIT 64u
-#define SHM_UNITS 1024u /* 64 KiB: 30 messages of eager size, 341 of 64 bytes */
+#define SHM_UNITS 1024u /* 64 KiB: 31 messages of eager size, 512 of 64 bytes */
 #define SHM_SLOTS 256u  /* descriptors in flight an endpoint and direction    */
 #define SHM_EAGER 2048u
 #define SHM_HUGE (2u << 20)
@@ -56,11 +56,12 @@ typedef struct shm_lane {
 } shm_lane_t;
 _Static_assert(sizeof(shm_lane_t) == 4096 + SHM_UNITS * SHM_UNIT, "layout of the lane");
 
-/* An entry of the ring starts at a unit: commit word, info word, frame header, then the payload or a
- * descriptor. The commit word is nonzero once the entry is complete. Invariant: the commit word at
+/* An entry of the ring starts at a unit: commit word, info word, body of the frame header, which fill it;
+ * then the payload or a descriptor. The commit word is nonzero once the entry is complete. Invariant: the commit word at
  * the producer's head is zero, because the producer clears the next one before it commits; old
  * payload bytes can therefore never look like a committed entry. */
-#define SHM_ENTRY_HEAD (8u + PSRTI_FRAME_BYTES)
+#define SHM_ENTRY_HEAD (8u + PSRTI_FRAME_BODY_BYTES)
+_Static_assert(SHM_ENTRY_HEAD == SHM_UNIT, "a message without payload is one line");
 enum { SHM_PAD = 1, SHM_INLINE, SHM_DESC, SHM_FREE };
 
 typedef struct shm_desc {
@@ -71,7 +72,7 @@ typedef struct shm_desc {
 /* ---- packets of the socket --------------------------------------------------------------------- */
 
 #define SHM_MAGIC 0x6d687350u /* "Pshm" */
-#define SHM_VERSION 2u
+#define SHM_VERSION 3u
 
 enum { SHM_PK_HELLO = 1, SHM_PK_WELCOME, SHM_PK_READY, SHM_PK_SEG, SHM_PK_WAKE };
 
