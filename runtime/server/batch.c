@@ -6,11 +6,16 @@
 
 void psrti_gather_begin(psrti_shard_t *s) { s->gathering = s->batches.limit != 0; }
 
+void psrti_owing_send(psrti_shard_t *s)
+{
+    for (psrti_list_t *n; (n = psrti_list_pop(&s->owing));)
+        psrti_owed_send(s, PSRTI_LIST_ENTRY(n, psrti_peer_t, owing));
+}
+
 void psrti_gather_end(psrti_shard_t *s)
 {
     s->gathering = 0;
-    for (psrti_list_t *n; (n = psrti_list_pop(&s->owing));)
-        psrti_owed_send(s, PSRTI_LIST_ENTRY(n, psrti_peer_t, owing));
+    psrti_owing_send(s);
 }
 
 /* 0: it is large, does not fit, or there is no memory. */

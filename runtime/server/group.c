@@ -374,6 +374,7 @@ static void again(psrti_shard_t *s, psrti_group_t *g)
 
 uint64_t psrti_shard_progress(psrti_shard_t *s, uint64_t now)
 {
+    psrti_owing_send(s);
     s->now = now;
     if (now < s->next_due) return s->next_due;
     s->next_due = UINT64_MAX;

@@ -153,21 +153,27 @@ void psrti_owed_free(psrti_shard_t *s, psrti_owed_t *owed)
     psrti_list_push(&s->free_owed, &owed->node);
 }
 
-/* Sends, or keeps the header until the link is writable or all are gathered. Order within a peer is
- * kept. */
-static void reply(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr, psrti_slice_t *slice)
+static void keep(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr, psrti_slice_t *slice)
 {
-    psrti_owed_t now = { .hdr = *hdr, .slice = slice };
-    if (!s->gathering && psrti_list_empty(&peer->owed)) {
-        if (send_now(s, peer, &now) != PSRT_ERR_AGAIN) return;
-        peer->full = 1;
-    }
     psrti_owed_t *owed = owed_new(s);
     if (!owed) return; /* the worker asks again */
     owed->hdr = *hdr;
     owed->slice = slice;
     psrti_list_push(&peer->owed, &owed->node);
-    if (s->gathering && psrti_list_empty(&peer->owing)) psrti_list_push(&s->owing, &peer->owing);
+    if (psrti_list_empty(&peer->owing)) psrti_list_push(&s->owing, &peer->owing);
+}
+
+/* Sends, or keeps the header until the link is writable or all are gathered. Order within a peer is
+ * kept. */
+static void reply(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr, psrti_slice_t *slice)
+{
+    psrti_owed_t now = { .hdr = *hdr, .slice = slice };
+    if (!s->gathering && !psrti_list_empty(&peer->owed)) psrti_owed_send(s, peer);
+    if (!s->gathering && psrti_list_empty(&peer->owed)) {
+        if (send_now(s, peer, &now) != PSRT_ERR_AGAIN) return;
+        peer->full = 1;
+    }
+    keep(s, peer, hdr, slice);
 }
 
 void psrti_owed_send(psrti_shard_t *s, psrti_peer_t *peer)
@@ -202,13 +208,48 @@ static psrt_hdr_t ack_of(const psrt_hdr_t *req, psrt_status_t status)
                          .status = (uint8_t)-status };
 }
 
+/* An ACK that may be true of the next number too. */
+static int is_plain(const psrt_hdr_t *hdr)
+{
+    return hdr->type == PSRTI_T_ACK && !hdr->status && hdr->seq && !(hdr->seq & PSRTI_PULL_TAG) &&
+           !(hdr->flags & PSRTI_F_LATE);
+}
+
+/* Does the last answer that is owed say the same of the number before? Then it answers this one too. How
+ * many it answers now; 0: it does not. */
+static uint64_t extend(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *hdr)
+{
+    if (psrti_list_empty(&peer->owed)) return 0;
+    psrt_hdr_t *last = &PSRTI_LIST_ENTRY(peer->owed.prev, psrti_owed_t, node)->hdr;
+    if (!is_plain(last) || hdr->seq != last->seq + 1 || hdr->flags != last->flags ||
+        hdr->table != last->table || hdr->vshard != last->vshard || hdr->term != last->term ||
+        hdr->offset != last->offset || last->length + 1 == PSRTI_ACK_RUN)
+        return 0;
+    last->seq = hdr->seq;
+    last->step = hdr->step;
+    last->length++;
+    s->counts.joined++;
+    return last->length + 1;
+}
+
+/* A client that has many numbers out does not wait for this one: its ACK may wait for the next ones,
+ * which cost both sides less together. */
 void psrti_reply_ack(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,
                      psrt_status_t status, uint16_t flags, uint64_t version)
 {
     psrt_hdr_t hdr = ack_of(req, status);
     hdr.flags = flags;
     hdr.step = version;
-    reply(s, peer, &hdr, NULL);
+    int plain = is_plain(&hdr), patient = plain && req->seq_floor >= 2 * PSRTI_ACK_RUN;
+    uint64_t run = plain ? extend(s, peer, &hdr) : 0;
+    if (run) {
+        if ((!patient || run == PSRTI_ACK_RUN) && !s->gathering) psrti_owed_send(s, peer);
+    } else if (patient && !s->gathering) {
+        psrti_owed_send(s, peer); /* of other numbers */
+        keep(s, peer, &hdr, NULL);
+    } else {
+        reply(s, peer, &hdr, NULL);
+    }
 }
 
 void psrti_reply_canceled(psrti_shard_t *s, psrti_peer_t *peer, const psrt_hdr_t *req,

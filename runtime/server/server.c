@@ -144,6 +144,9 @@ static psrt_rx_t on_msg(void *arg, psrti_link_t *link, psrt_msg_t *msg)
 
 /* ---- threads ----------------------------------------------------------------------------------- */
 
+#define TURNS                                                                                      \
+    64 /* of polling, a few microseconds, that answers wait for others; messages, of a long one */
+
 /* A server that was stopped for longer than the lease may be dead to the others: it serves nobody
  * until the coordinator has spoken to it again. */
 static int is_frozen(sthread_t *t, uint64_t now)
@@ -160,6 +163,12 @@ static int is_frozen(sthread_t *t, uint64_t now)
     return t->frozen != 0;
 }
 
+static void shard_progress(sthread_t *t)
+{
+    t->turns = 0;
+    if (t->shard) psrti_shard_progress(t->shard, t->last_loop);
+}
+
 static void *thread_main(void *arg)
 {
     sthread_t *t = arg;
@@ -170,11 +179,14 @@ static void *thread_main(void *arg)
             psrti_net_sleep(t->net, 10 * PSRTI_NS_PER_MS);
             continue;
         }
-        if (t->shard) psrti_shard_progress(t->shard, t->last_loop);
-        if (psrti_net_progress(t->net))
+        unsigned events = psrti_net_progress(t->net);
+        if (++t->turns >= TURNS || events >= TURNS) shard_progress(t);
+        if (events) {
             psrti_spin_begin(&t->spin);
-        else if (!psrti_net_may_poll(t->net) || !psrti_spin_again(&t->spin))
+        } else if (!psrti_net_may_poll(t->net) || !psrti_spin_again(&t->spin)) {
+            shard_progress(t);
             psrti_net_sleep(t->net, 100 * PSRTI_NS_PER_MS);
+        }
     }
     return NULL;
 }

@@ -26,6 +26,7 @@ typedef struct sthread {
     struct entry *first, **last;
     atomic_int filled; /* the inbox has something */
     uint64_t last_loop, frozen;
+    unsigned turns; /* since the shard's progress */
     psrti_spin_t spin;
 } sthread_t;
 

@@ -390,6 +390,7 @@ static psrt_rx_t data_msg(psrti_shard_t *s, psrti_peer_t *peer, psrti_stable_t *
 psrt_rx_t psrti_shard_msg(psrti_shard_t *s, psrti_peer_t *peer, psrt_msg_t *msg)
 {
     const psrt_hdr_t *req = &msg->hdr;
+    if (msg->len > PSRTI_BATCH_PAYLOAD && !s->gathering) psrti_owing_send(s); /* this takes long */
     if (peer->is_owner) return psrti_group_msg(s, peer, msg);
     if (req->type == PSRTI_T_BYE) return PSRT_RX_DONE;
     if (req->type == PSRTI_T_BATCH) return psrti_batch_msg(s, peer, msg);

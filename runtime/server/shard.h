@@ -76,7 +76,8 @@ psrti_peer_t *psrti_shard_owner_up(psrti_shard_t *shard, void *link, uint32_t ow
                                    uint64_t incarnation, int dialled);
 /* Index of a server's thread, UINT32_MAX: there is no such owner. */
 uint32_t psrti_shard_owner_of(const psrti_shard_t *shard, uint32_t server, uint32_t thread);
-/* Repeats to other owners what they did not answer. The time of the next repetition. */
+/* Sends answers that were kept for others to join them, which must not wait for long; repeats to other
+ * owners what they did not answer. The time of the next repetition. */
 uint64_t psrti_shard_progress(psrti_shard_t *shard, uint64_t now);
 void psrti_shard_link_writable(psrti_shard_t *shard, psrti_peer_t *peer);
 void psrti_shard_link_lost(psrti_shard_t *shard, psrti_peer_t *peer);
@@ -93,6 +94,7 @@ typedef struct psrti_shard_counts {
     uint64_t blocks;            /* value blocks in use, all versions            */
     uint64_t batches;           /* BATCH frames sent                            */
     uint64_t batched;           /* answers in them                              */
+    uint64_t joined;            /* answers in the ACK of a later number         */
     uint64_t reports;           /* messages with partials sent to owners of groups */
     uint64_t reports_repeated;  /* after a time without a verdict                  */
     uint64_t verdicts_repeated; /* because a report came again                     */

@@ -12,6 +12,9 @@
 #include "transport/frame.h"
 
 #define PSRTI_APPLY_BLOCK 65536u /* bytes of gradient folded and applied at once: stays in L2 */
+#ifndef PSRTI_ACK_RUN            /* the simulator has fewer, so that they run on */
+#define PSRTI_ACK_RUN 8          /* numbers that an ACK answers at most          */
+#endif
 
 /* Values of one version of a slice, in the format in which they are sent. */
 typedef struct psrti_block {
@@ -169,7 +172,7 @@ struct psrti_shard {
     psrti_list_t free_owed;
     psrti_batches_t batches;
     int gathering;         /* replies are kept until psrti_gather_end */
-    psrti_list_t owing;    /* peers with replies that were gathered   */
+    psrti_list_t owing;    /* peers with replies that were kept       */
     void *scratch, *fresh; /* PSRTI_APPLY_BLOCK: a gradient; values on their way into a block */
     uint64_t now;          /* of the last psrti_shard_progress               */
     uint64_t next_due;     /* no group of waiting_groups has to act earlier */
@@ -214,6 +217,8 @@ psrt_status_t psrti_owed_batch(psrti_shard_t *s, psrti_peer_t *peer);
 /* Between them answers to all peers are gathered. */
 void psrti_gather_begin(psrti_shard_t *s);
 void psrti_gather_end(psrti_shard_t *s);
+/* Sends what is kept, to all peers. */
+void psrti_owing_send(psrti_shard_t *s);
 
 /* cancel.c: the worker takes a request for elements of this slice back. */
 psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slice,

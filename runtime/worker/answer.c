@@ -124,6 +124,28 @@ static psrt_rx_t on_value(psrti_client_t *c, uint32_t owner, psrti_part_t *p, ps
     return PSRT_RX_DONE;
 }
 
+/* An ACK of several numbers, up to its own: each as if it had come alone. */
+static psrt_rx_t on_run(psrti_client_t *c, uint32_t owner, const psrt_msg_t *msg)
+{
+    psrt_msg_t one = *msg;
+    uint64_t last = msg->hdr.seq;
+    psrt_rx_t rx = PSRT_RX_DONE;
+    if (last & PSRTI_PULL_TAG || msg->hdr.length >= PSRTI_MIN(last, (uint64_t)PSRTI_NUMBERS))
+        return PSRT_RX_BAD;
+    one.hdr.length = 0;
+    for (uint64_t n = last - msg->hdr.length; rx == PSRT_RX_DONE && n <= last; n++) {
+        one.hdr.seq = n;
+        rx = psrti_client_msg(c, owner, &one);
+    }
+    return rx;
+}
+
+/* Seq 0 is no number, and other statuses tell something else by `length`. */
+static int is_run(const psrt_hdr_t *hdr)
+{
+    return hdr->type == PSRTI_T_ACK && hdr->seq && !hdr->status && hdr->length;
+}
+
 /* A number of answers in one message, each as if it had come alone. */
 static psrt_rx_t on_batch(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
 {
@@ -146,6 +168,7 @@ psrt_rx_t psrti_client_msg(psrti_client_t *c, uint32_t owner, psrt_msg_t *msg)
     const psrt_hdr_t *hdr = &msg->hdr;
     if (hdr->type == PSRTI_T_BYE) return PSRT_RX_DONE;
     if (hdr->type == PSRTI_T_BATCH) return on_batch(c, owner, msg);
+    if (is_run(hdr)) return on_run(c, owner, msg);
     if (hdr->type != PSRTI_T_ACK && hdr->type != PSRTI_T_VALUE && hdr->type != PSRTI_T_MOVED)
         return PSRT_RX_BAD;
     if (!c->view || hdr->vshard >= c->view->nvshards) return PSRT_RX_BAD;

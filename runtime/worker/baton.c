@@ -135,13 +135,19 @@ unsigned psrti_baton_move(psrti_worker_t *w)
 {
     unsigned events = psrti_inbox_read(w);
     uint64_t now = psrti_now_ns();
+    w->unpolled = 0;
     events += psrti_net_progress(w->net);
     psrti_links_redial(w, now);
     w->timer = psrti_client_progress(w->client, now);
-    for (psrti_cop_t *c; (c = psrti_client_completed(w->client)); events++)
-        psrti_op_deliver(w, c);
+    events += psrti_ops_deliver(w);
     atomic_store_explicit(&w->last_progress, now, memory_order_relaxed);
     return events;
+}
+
+void psrti_baton_send(psrti_worker_t *w)
+{
+    w->timer = psrti_client_progress(w->client, psrti_now_ns());
+    psrti_ops_deliver(w);
 }
 
 void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int give_way)

@@ -11,7 +11,6 @@
 #ifndef PSRTI_NUMBERS     /* outstanding mutating requests a vshard; the simulator has fewer */
 #define PSRTI_NUMBERS 256 /* as many as server/window.h */
 #endif
-#define PSRTI_PULL_TAG (1ull << 63) /* numbers of pulls have this bit         */
 
 typedef enum psrti_part_state {
     PSRTI_PART_QUEUED,   /* in its slice's queue; the head may also be in the heap */

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "runtime/worker/worker_int.h"
 
+#define POLL_EVERY 8 /* submissions: what they send is not answered yet when they return */
+
 static void op_free(psrt_op_t *op)
 {
     if (op->transfers != &op->one) free(op->transfers);
@@ -31,8 +33,9 @@ void psrti_ops_free(psrti_worker_t *w)
 
 static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, size_t count)
 {
-    psrt_op_t *op = calloc(1, sizeof *op);
+    psrt_op_t *op = malloc(sizeof *op); /* glibc's calloc passes its cache by */
     if (!op) return NULL;
+    memset(op, 0, sizeof *op);
     op->transfers = count > 1 ? malloc(count * sizeof *transfers) : &op->one;
     if (!op->transfers) {
         free(op);
@@ -84,23 +87,47 @@ static void keep_failure(psrti_worker_t *w, const psrt_op_t *op)
     snprintf(w->failed_text, sizeof w->failed_text, "%s", op->cop.text ? op->cop.text : "");
 }
 
-/* The callback runs before the op counts as done, so that a waiter finds its effects. */
-void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c)
+/* w->lock is held. */
+static void op_done(psrti_worker_t *w, psrt_op_t *op)
 {
-    psrt_op_t *op = PSRTI_CONTAINER_OF(c, psrt_op_t, cop);
-    if (c->result.version == UINT64_MAX) c->result.version = 0;
-    if (op->callback) {
-        const psrti_worker_t *outer = psrti_callback_enter(w);
-        op->callback(op->arg, &c->result);
-        psrti_callback_leave(outer);
-    }
-    pthread_mutex_lock(&w->lock);
     keep_failure(w, op);
     w->live_ops--;
     atomic_store_explicit(&op->done, 1, memory_order_release);
     op_unref(op);
-    if (w->sleepers) pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+}
+
+static void call_back(psrti_worker_t *w, psrt_op_t *op)
+{
+    const psrti_worker_t *outer = psrti_callback_enter(w);
+    op->callback(op->arg, &op->cop.result);
+    psrti_callback_leave(outer);
+}
+
+static psrt_op_t *completed(psrti_worker_t *w)
+{
+    psrti_cop_t *c = psrti_client_completed(w->client);
+    if (!c) return NULL;
+    if (c->result.version == UINT64_MAX) c->result.version = 0;
+    return PSRTI_CONTAINER_OF(c, psrt_op_t, cop);
+}
+
+/* A callback runs, without the lock, before its op counts as done, so that a waiter finds its effects. */
+unsigned psrti_ops_deliver(psrti_worker_t *w)
+{
+    unsigned events = 0;
+    psrt_op_t *op = completed(w);
+    while (op) {
+        if (op->callback) call_back(w, op);
+        pthread_mutex_lock(&w->lock);
+        do {
+            op_done(w, op);
+            events++;
+            op = completed(w);
+        } while (op && !op->callback);
+        if (w->sleepers) pthread_cond_broadcast(&w->changed);
+        pthread_mutex_unlock(&w->lock);
+    }
+    return events;
 }
 
 /* ---- what the user calls ----------------------------------------------------------------------- */
@@ -120,7 +147,10 @@ psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *tra
         pthread_mutex_unlock(&w->lock);
         psrti_inbox_read(w);
         psrti_op_start(w, op);
-        psrti_baton_move(w);
+        if (++w->unpolled < POLL_EVERY)
+            psrti_baton_send(w);
+        else
+            psrti_baton_move(w);
         psrti_baton_give(w);
     } else {
         psrti_list_push(&w->inbox, &op->note.node);
@@ -168,15 +198,21 @@ static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
     return psrti_fail(PSRT_ERR_TIMEOUT, "timed out, %s", text);
 }
 
+static psrt_status_t op_taken(psrt_op_t *op)
+{
+    psrt_status_t rc = op_result(op, NULL);
+    psrti_worker_release(op);
+    return rc;
+}
+
 psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
 {
     psrti_worker_t *w = op->worker;
     uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
     psrt_status_t rc = PSRT_OK;
-    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
-        rc = psrti_worker_may_wait(w, "psrt_op_wait");
-        if (rc) return rc;
-    }
+    if (atomic_load_explicit(&op->done, memory_order_acquire)) return op_taken(op);
+    rc = psrti_worker_may_wait(w, "psrt_op_wait");
+    if (rc) return rc;
     pthread_mutex_lock(&w->lock);
     while (!atomic_load_explicit(&op->done, memory_order_acquire) && rc == PSRT_OK) {
         if (psrti_baton_try(w)) {
@@ -194,9 +230,7 @@ psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
         rc = timed_out(w, op);
         if (rc) return rc;
     }
-    rc = op_result(op, NULL);
-    psrti_worker_release(op);
-    return rc;
+    return op_taken(op);
 }
 
 /* Within a callback the op may still be in the inbox, and its CANCELs are sent by whoever moves. */

@@ -56,8 +56,8 @@ psrti_part_t *psrti_queue_head(const psrti_cowner_t *o)
 
 static void remove_at(psrti_cowner_t *o, size_t i)
 {
-    o->heap[i] = o->heap[--o->count];
-    if (i == o->count) return;
+    if (i == --o->count) return;
+    o->heap[i] = o->heap[o->count];
     sift_down(o->heap, o->count, i);
     sift_up(o->heap, i);
 }

@@ -92,6 +92,7 @@ struct psrti_worker {
     psrti_view_t *view;
     psrti_wlink_t *links; /* by owner */
     uint64_t next_redial, timer;
+    unsigned unpolled; /* submissions since the links were looked at */
     psrti_spin_t spin;
     _Atomic uint64_t last_progress; /* read by the keeper */
 
@@ -112,6 +113,8 @@ void psrti_baton_give(psrti_worker_t *w);
 unsigned psrti_inbox_read(psrti_worker_t *w);
 /* With the baton: does everything that can be done now; number of events. */
 unsigned psrti_baton_move(psrti_worker_t *w);
+/* With the baton: sends what can be sent now, and does not look at what came. */
+void psrti_baton_send(psrti_worker_t *w);
 /* With the baton: moves and sleeps until *done, the deadline, or another caller wants to take it or
  * (give_way) to wait with it. */
 void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int give_way);
@@ -133,9 +136,9 @@ void psrti_links_drop(psrti_worker_t *w); /* all */
 extern const psrti_client_env_t psrti_links_env;
 
 /* op.c */
-void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);    /* with the baton */
-void psrti_op_deliver(psrti_worker_t *w, psrti_cop_t *c); /* with the baton */
-void psrti_ops_free(psrti_worker_t *w);                   /* all have ended */
+void psrti_op_start(psrti_worker_t *w, psrt_op_t *op); /* with the baton */
+unsigned psrti_ops_deliver(psrti_worker_t *w);         /* with the baton; those that ended */
+void psrti_ops_free(psrti_worker_t *w);                /* all have ended */
 /* Around a callback of the user; `enter` returns what `leave` takes. */
 const psrti_worker_t *psrti_callback_enter(const psrti_worker_t *w);
 void psrti_callback_leave(const psrti_worker_t *outer);

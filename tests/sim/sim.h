@@ -96,6 +96,8 @@ typedef struct sim_unit sim_unit_t;
     X(batched_requests)                                                                            \
     X(answer_batches)                                                                              \
     X(batched_answers)                                                                             \
+    X(joined_answers)                                                                              \
+    X(kept_answers)                                                                                \
     X(batches_cut)                                                                                 \
     X(batches_twice)                                                                               \
     X(shard_lost)                                                                                  \
