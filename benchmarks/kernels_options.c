@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flag_values.h"
 #include "flags.h"
 #include "kernels.h"
 
@@ -44,19 +45,12 @@ static int set_sizes(void *options, const char *name, const char *text)
 
 static int set_seconds(void *options, const char *name, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (!isdigit((unsigned char)*text) || *end || !(value > 0 && value <= 3600))
-        return bench_fail("--%s %s: not a number above 0, up to 3600", name, text);
-    ((kernels_options_t *)options)->seconds = value;
-    return 0;
+    return bench_parse_seconds(name, text, &((kernels_options_t *)options)->seconds);
 }
 
 static int set_json(void *options, const char *name, const char *text)
 {
-    if (!*text) return bench_fail("--%s: the name is empty", name);
-    ((kernels_options_t *)options)->json = text;
-    return 0;
+    return bench_parse_file(name, text, &((kernels_options_t *)options)->json);
 }
 
 static const bench_flag_t flags[] = {

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "flag_values.h"
 #include "flags.h"
 #include "ps.h"
 
-#define SIZE_LIMIT ((uint64_t)1 << 30)
 #define TABLES_LIMIT 1000000
 #define DEFAULT_SIZES "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
 
@@ -16,52 +13,12 @@ const char *const ps_op_names[PS_OPS + 1] = { "push", "pull", "push_pull", "decl
 const char *const ps_buffers_names[PS_BUFFERS + 1] = { "psrt", "user", "none" };
 const char *const ps_transport_names[PS_TRANSPORTS] = { "shm", "zmq", "inproc" };
 
-/* Splits `list` at commas into `word`; 0 at the end, -1 when a word is too long. */
-static int next_word(const char **list, char *word, size_t size)
+/* f32 elements. */
+static int parse_elements(const char *text, uint64_t *out)
 {
-    if (!*list) return 0;
-    size_t len = strcspn(*list, ",");
-    if (len >= size) return -1;
-    memcpy(word, *list, len);
-    word[len] = '\0';
-    *list = (*list)[len] ? *list + len + 1 : NULL;
-    return 1;
-}
-
-static int parse_names(const char *flag, const char *list, const char *const *names, size_t count,
-                       unsigned *mask_p)
-{
-    char word[32];
-    unsigned mask = 0;
-    int more;
-    while ((more = next_word(&list, word, sizeof word)) > 0) {
-        size_t i = 0;
-        while (i < count && strcmp(names[i], word) != 0)
-            i++;
-        if (i == count) {
-            char all[128] = "";
-            for (i = 0; i < count; i++)
-                snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "",
-                         names[i]);
-            return bench_fail("--%s: \"%s\" is not one of %s", flag, word, all);
-        }
-        mask |= 1u << i;
-    }
-    if (more < 0) return bench_fail("--%s: a word is too long", flag);
-    *mask_p = mask;
-    return 0;
-}
-
-/* "4", "4KiB", "16MiB"; only digits may start it. */
-static int parse_bytes(const char *text, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || errno || value > SIZE_LIMIT) return -1;
-    unsigned shift = !*end ? 0 : !strcmp(end, "KiB") ? 10 : !strcmp(end, "MiB") ? 20 : 64;
-    if (shift == 64 || value << shift > SIZE_LIMIT || !value || (value << shift) % 4) return -1;
-    *out = value << shift;
+    uint64_t bytes;
+    if (bench_parse_bytes(text, &bytes) || bytes % sizeof(float)) return -1;
+    *out = bytes;
     return 0;
 }
 
@@ -71,9 +28,9 @@ static int set_sizes(void *options, const char *name, const char *text)
     char word[32];
     size_t count = 0;
     int more;
-    while ((more = next_word(&text, word, sizeof word)) > 0) {
+    while ((more = bench_next_word(&text, word, sizeof word)) > 0) {
         if (count == PS_SIZES_MAX) return bench_fail("--%s: more than %d", name, PS_SIZES_MAX);
-        if (parse_bytes(word, &o->sizes[count++]))
+        if (parse_elements(word, &o->sizes[count++]))
             return bench_fail(
                 "--%s: \"%s\" is not a size such as 4, 64KiB, 16MiB: a multiple of 4, "
                 "up to 1024MiB",
@@ -86,49 +43,39 @@ static int set_sizes(void *options, const char *name, const char *text)
 
 static int set_ops(void *options, const char *name, const char *text)
 {
-    return parse_names(name, text, ps_op_names, PS_OPS, &((ps_options_t *)options)->ops);
+    return bench_parse_names(name, text, ps_op_names, PS_OPS, &((ps_options_t *)options)->ops);
 }
 
 static int set_transports(void *options, const char *name, const char *text)
 {
-    return parse_names(name, text, ps_transport_names, PS_TRANSPORTS,
-                       &((ps_options_t *)options)->transports);
+    return bench_parse_names(name, text, ps_transport_names, PS_TRANSPORTS,
+                             &((ps_options_t *)options)->transports);
 }
 
 static int set_buffers(void *options, const char *name, const char *text)
 {
-    return parse_names(name, text, ps_buffers_names, PS_BUFFERS,
-                       &((ps_options_t *)options)->buffers);
-}
-
-static int parse_count(const char *name, const char *text, uint32_t limit, uint32_t *out)
-{
-    char *end;
-    unsigned long value = strtoul(text, &end, 10);
-    if (!isdigit((unsigned char)*text) || *end || value < 1 || value > limit)
-        return bench_fail("--%s %s: not a number from 1 to %u", name, text, limit);
-    *out = (uint32_t)value;
-    return 0;
+    return bench_parse_names(name, text, ps_buffers_names, PS_BUFFERS,
+                             &((ps_options_t *)options)->buffers);
 }
 
 static int set_workers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, PS_TASKS_MAX, &((ps_options_t *)options)->workers);
+    return bench_parse_count(name, text, 1, PS_TASKS_MAX, &((ps_options_t *)options)->workers);
 }
 
 static int set_servers(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, PS_TASKS_MAX, &((ps_options_t *)options)->servers);
+    return bench_parse_count(name, text, 1, PS_TASKS_MAX, &((ps_options_t *)options)->servers);
 }
 
 static int set_tables(void *options, const char *name, const char *text)
 {
-    return parse_count(name, text, TABLES_LIMIT, &((ps_options_t *)options)->tables);
+    return bench_parse_count(name, text, 1, TABLES_LIMIT, &((ps_options_t *)options)->tables);
 }
 
 static int set_table_bytes(void *options, const char *name, const char *text)
 {
-    if (!parse_bytes(text, &((ps_options_t *)options)->table_bytes)) return 0;
+    if (!parse_elements(text, &((ps_options_t *)options)->table_bytes)) return 0;
     return bench_fail("--%s: \"%s\" is not a size such as 4, 64KiB: a multiple of 4", name, text);
 }
 
@@ -142,19 +89,12 @@ static int set_security(void *options, const char *name, const char *text)
 
 static int set_seconds(void *options, const char *name, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (!isdigit((unsigned char)*text) || *end || !(value > 0 && value <= 3600))
-        return bench_fail("--%s %s: not a number above 0, up to 3600", name, text);
-    ((ps_options_t *)options)->seconds = value;
-    return 0;
+    return bench_parse_seconds(name, text, &((ps_options_t *)options)->seconds);
 }
 
 static int set_json(void *options, const char *name, const char *text)
 {
-    if (!*text) return bench_fail("--%s: the name is empty", name);
-    ((ps_options_t *)options)->json = text;
-    return 0;
+    return bench_parse_file(name, text, &((ps_options_t *)options)->json);
 }
 
 static int set_worker(void *options, const char *name, const char *text)
