@@ -47,8 +47,10 @@ typedef struct psrti_coll_call {
     uint8_t what;  /* psrti_collective_t or psrti_coll_what_t              */
     uint8_t dtype; /* psrt_dtype_t; 0 for a barrier                        */
     uint8_t redop; /* psrt_redop_t; 0 where nothing is reduced             */
-    uint32_t root; /* in the communicator; of SEND_TO and RECV_FROM the peer; 0 where there is none */
-    uint64_t count; /* elements: of allreduce, reduce, broadcast, send, recv all, else of one rank's part */
+    uint32_t
+        root; /* in the communicator; of SEND_TO and RECV_FROM the peer; 0 where there is none */
+    uint64_t
+        count; /* elements: of allreduce, reduce, broadcast, send, recv all, else of one rank's part */
     const void *in; /* NULL where the rank has none */
     void *out;
     /* The v ones: elements of each rank's part and where it begins, in elements. Valid until the op ended.
@@ -60,7 +62,7 @@ typedef struct psrti_coll_call {
 typedef struct psrti_collop {
     psrti_list_t node;
     psrt_status_t status; /* once ended */
-    char *text;           /* of a failure, malloc'ed; the owner frees it. NULL: that of the status */
+    char *text; /* of a failure, malloc'ed; the owner frees it. NULL: that of the status */
     int ended;
     /* the engine's */
     psrti_comm_t *comm;
@@ -93,11 +95,16 @@ typedef struct psrti_coll_env {
 typedef struct psrti_coll_params {
     uint32_t rank, workers; /* in the job */
     const psrti_kernels_t *kernels;
-    uint64_t eager;   /* bytes of an operation sent to a peer that has not begun it; the same on all ranks */
-    uint64_t chunk;   /* bytes of a block that travel at once; the same on all ranks                   */
-    uint64_t timeout; /* ns without progress after which an operation fails; 0: never                   */
-    uint64_t grace;   /* ns that a peer has to let go of the memory of a failed one before its link is closed */
-    const char *tune; /* PSRT_COLL_TUNE; the same on all ranks; outlives the engine; NULL: none            */
+    uint64_t
+        eager; /* bytes of an operation sent to a peer that has not begun it; the same on all ranks */
+    uint64_t
+        chunk; /* bytes of a block that travel at once; the same on all ranks                   */
+    uint64_t
+        timeout; /* ns without progress after which an operation fails; 0: never                   */
+    uint64_t
+        grace; /* ns that a peer has to let go of the memory of a failed one before its link is closed */
+    const char *
+        tune; /* PSRT_COLL_TUNE; the same on all ranks; outlives the engine; NULL: none            */
 } psrti_coll_params_t;
 
 psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_coll_env_t *env,
@@ -146,13 +153,15 @@ psrt_status_t psrti_comm_shrink(psrti_comm_t *comm, psrti_collop_t *op, psrti_co
  * told that this member is gone: what they began before ends well if it needs nothing more from it. */
 void psrti_comm_free(psrti_comm_t *comm);
 
-psrt_status_t psrti_comm_status(const psrti_comm_t *comm); /* OK; ERR_BUSY: not ready; why it failed */
-const char *psrti_comm_text(const psrti_comm_t *comm);     /* of a failure */
+psrt_status_t
+psrti_comm_status(const psrti_comm_t *comm);           /* OK; ERR_BUSY: not ready; why it failed */
+const char *psrti_comm_text(const psrti_comm_t *comm); /* of a failure */
 const char *psrti_comm_name(const psrti_comm_t *comm);
 uint32_t psrti_comm_rank(const psrti_comm_t *comm);
 uint32_t psrti_comm_size(const psrti_comm_t *comm);
 const uint32_t *psrti_comm_ranks(const psrti_comm_t *comm); /* in the job, by member */
-uint64_t psrti_comm_key(const psrti_comm_t *comm);          /* the same on all members; of this list and name */
+uint64_t
+psrti_comm_key(const psrti_comm_t *comm); /* the same on all members; of this list and name */
 
 /* ---- operations --------------------------------------------------------------------------------- */
 

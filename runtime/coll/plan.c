@@ -152,6 +152,17 @@ static const row_t *find_row(psrti_collective_t collective, psrti_coll_algorithm
     return NULL;
 }
 
+static int does(const row_t *row, uint32_t ranks)
+{
+    return row && (!row->power_of_two || (ranks & (ranks - 1)) == 0);
+}
+
+int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+                           uint32_t ranks)
+{
+    return does(find_row(collective, algorithm), ranks);
+}
+
 /* What one rank alone does: its input is the result. */
 static void write_alone(plan_t *p, psrti_collective_t collective)
 {
@@ -163,7 +174,7 @@ psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algo
                                   psrti_coll_plan_t **plan_p)
 {
     const row_t *row = find_row(collective, algorithm);
-    if (!row || (row->power_of_two && (ranks & (ranks - 1)))) return PSRT_ERR_UNSUPPORTED;
+    if (!does(row, ranks)) return PSRT_ERR_UNSUPPORTED;
     plan_t *p = calloc(1, sizeof *p);
     if (!p) return PSRT_ERR_NO_MEMORY;
 

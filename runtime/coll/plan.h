@@ -118,6 +118,9 @@ typedef struct psrti_coll_plan {
 psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
                                   uint32_t ranks, uint32_t rank, uint32_t root,
                                   psrti_coll_plan_t **plan_p);
+/* Whether there is such a plan. */
+int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+                           uint32_t ranks);
 void psrti_coll_plan_free(psrti_coll_plan_t *plan);
 
 #endif
