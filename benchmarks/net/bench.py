@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/bench --net: push and pull between hosts on a switch with limited links (lan.py), beside the best
+that the links allow."""
+import argparse
+import json
+import pathlib
+import signal
+import sys
+
+from job import Failed, Job
+from lan import Lan, Unavailable
+
+ROW_SECONDS = 300  # a job that takes longer hangs
+
+
+def main():
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        lan = Lan(options.hosts, options.rate * 1e9, options.delay / 1e3, options.loss,
+                  pathlib.Path(options.bin, "psrt-net-relay"))
+    except Unavailable as e:
+        sys.exit(f"scripts/bench --net: {e}")
+    try:
+        rows = measure(lan, options)
+    except Failed as e:
+        sys.exit(f"scripts/bench --net: {e}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        lan.close()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as f:
+            json.dump(rows, f, indent=1)
+            f.write("\n")
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="scripts/bench --net", description=__doc__)
+    parser.add_argument("--bin", default="build-release/bin", help="folder of the programs (%(default)s)")
+    parser.add_argument("--hosts", type=positive(int), default=4, metavar="N",
+                        help="hosts, each with one server or one worker (%(default)s)")
+    parser.add_argument("--servers", type=positive(int), metavar="S", help="(half of the hosts)")
+    parser.add_argument("--rate", type=positive(float), default=1.0, metavar="GBIT",
+                        help="of each link in each direction, Gbit/s (%(default)s)")
+    parser.add_argument("--delay", type=not_negative, default=0.0, metavar="MS",
+                        help="of every packet, so that a round trip has twice that (%(default)s)")
+    parser.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of packets")
+    parser.add_argument("--bytes", default="64MiB", metavar="SIZE", help="of a push or pull (%(default)s)")
+    parser.add_argument("--ops", default="push,pull", metavar="LIST", help="(%(default)s)")
+    parser.add_argument("--security", choices=["off", "authenticated", "encrypted"], default="off")
+    parser.add_argument("--seconds", type=positive(float), default=0.01, metavar="S",
+                        help="of a row, at least; five operations one by one and five rounds are the least")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE, as an array of objects")
+    options = parser.parse_args()
+    options.servers = options.servers or max(options.hosts // 2, 1)
+    if options.servers >= options.hosts:
+        parser.error(f"--servers {options.servers}: no host of --hosts {options.hosts} is left for a worker")
+    return options
+
+
+def positive(kind):
+    def number(text):
+        value = kind(text)
+        if not value > 0:
+            raise ValueError
+        return value
+    number.__name__ = "number above 0"
+    return number
+
+
+def not_negative(text):
+    value = float(text)
+    if not value >= 0:
+        raise ValueError
+    return value
+
+
+def measure(lan, options):
+    print(f"{lan.hosts} hosts, links of {options.rate:g} Gbit/s, {options.delay:g} ms and {options.loss:g} % "
+          f"loss each way, TCP {congestion_control()}, level {options.security}")
+    print(f"{'op':<10}{'bytes':>11}{'W':>4}{'S':>4}{'best ms':>10}{'ms':>10}{'share':>8}", flush=True)
+    return push_and_pull(lan, options)
+
+
+def congestion_control():
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+
+
+def push_and_pull(lan, options):
+    """Servers on the first hosts, workers on the others."""
+    servers = list(range(options.servers))
+    workers = list(range(options.servers, options.hosts))
+    bench = str(pathlib.Path(options.bin, "psrt-bench"))
+    job = Job(lan, servers, workers, options.bin, options.security, PSRT_TRANSPORT="zmq")
+    lines = job.run([bench, "ps", "--worker", "zmq", "--sizes", options.bytes, "--ops", options.ops,
+                     "--buffers", "psrt", "--seconds", str(options.seconds)], ROW_SECONDS)
+    return [show(lan, json.loads(line.split("\t")[1])) for line in lines]
+
+
+def show(lan, measured):
+    """`total_gbps` is that of all workers until the last one ends; each moves `bytes` in that time."""
+    size, workers, servers = (measured[key] for key in ("bytes", "workers", "servers"))
+    best = size * 8 * max(1, workers / servers) / lan.rate
+    took = size * workers / (measured["total_gbps"] * 1e9)
+    row = {"op": measured["op"], "bytes": size, "workers": workers, "servers": servers,
+           "rate_gbit": lan.rate / 1e9, "delay_ms": lan.delay * 1e3, "loss_percent": lan.loss,
+           "best_ms": best * 1e3, "ms": took * 1e3, "share": best / took}
+    print(f"{row['op']:<10}{size:>11}{workers:>4}{servers:>4}{best * 1e3:>10.1f}{took * 1e3:>10.1f}"
+          f"{best / took:>8.3f}", flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    main()
