@@ -58,4 +58,16 @@ const char *psrt_dtype_name(psrt_dtype_t dtype)
     return "none";
 }
 
+const char *psrt_redop_name(psrt_redop_t op)
+{
+    switch (op) {
+    case PSRT_SUM: return "sum";
+    case PSRT_PROD: return "prod";
+    case PSRT_MIN: return "min";
+    case PSRT_MAX: return "max";
+    case PSRT_AVG: return "avg";
+    }
+    return "none";
+}
+
 const char *psrt_version(void) { return PSRT_VERSION_STRING; }

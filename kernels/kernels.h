@@ -37,6 +37,13 @@ double psrti_squares_total(const psrti_squares_t *sum);
 /* dst[i] = src[i] in another format; no overlap. */
 typedef void (*psrti_convert_fn)(void *dst, const void *src, uint64_t n);
 
+#define PSRTI_DTYPES (PSRT_U8 + 1)
+/* SUM, PROD, MIN, MAX */
+#define PSRTI_FOLD_OPS (PSRT_MAX + 1)
+/* The folds of psrti_reduce (kernels/reduce.h); floating sums are divided by `ranks`, 0: not. */
+typedef void (*psrti_fold_fn)(void *dst, const void *const *src, unsigned nsrc, uint64_t n,
+                              uint32_t ranks, int stream);
+
 /* More than a core's share of the caches: worth `stream`. */
 #define PSRTI_BULK_BYTES (8u << 20)
 
@@ -64,6 +71,7 @@ typedef struct psrti_kernels {
         /* f32 dst[i] = f32 a[i] + 16-bit b[i]; dst may be a. */
         psrti_add_fn add_to_f32;
     } f16, bf16;
+    const psrti_fold_fn (*fold)[PSRTI_FOLD_OPS]; /* by dtype and operation */
 } psrti_kernels_t;
 
 /* All variants compiled in, best first, NULL at the end. */

@@ -28,9 +28,8 @@ enum { /* in the body */
 
 /* Element sizes as the wire fixes them, by psrt_dtype_t; 0: none. */
 static const uint8_t element_bytes[] = {
-    [PSRT_DTYPE_NONE] = 0, [PSRT_F32] = 4, [PSRT_F64] = 8, [PSRT_F16] = 2,
-    [PSRT_BF16] = 2,       [PSRT_I32] = 4, [PSRT_I64] = 8, [PSRT_I8] = 1,
-    [PSRT_I16] = 2,        [PSRT_U8] = 1,
+    [PSRT_DTYPE_NONE] = 0, [PSRT_F32] = 4, [PSRT_F64] = 8, [PSRT_F16] = 2, [PSRT_BF16] = 2,
+    [PSRT_I32] = 4,        [PSRT_I64] = 8, [PSRT_I8] = 1,  [PSRT_I16] = 2, [PSRT_U8] = 1,
 };
 
 void psrti_frame_encode(const psrt_hdr_t *hdr, uint8_t out[PSRTI_FRAME_BYTES])

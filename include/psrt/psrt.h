@@ -222,7 +222,7 @@ typedef enum psrt_dtype {
     PSRT_BF16 = 4, /* upper half of an f32; as f16 */
     PSRT_I32 = 5,  /* exact sums, two's complement; optimizer "none", reduce "sum" */
     PSRT_I64 = 6,  /* as i32 */
-    PSRT_I8 = 7,   /* these: collectives only, not tables */
+    PSRT_I8 = 7,   /* this and the next two: collectives only, no tables */
     PSRT_I16 = 8,
     PSRT_U8 = 9
 } psrt_dtype_t;
@@ -451,15 +451,25 @@ void psrt_op_cancel(psrt_op_t *op);
  */
 void psrt_op_release(psrt_op_t *op);
 
-/* ---- reductions of collectives ----------------------------------------------------------------- */
+/* ---- collectives ------------------------------------------------------------------------------- */
 
+/**
+ * How collectives reduce. f16 and bf16 are reduced in f32 and rounded once, to the nearest value, ties to
+ * even; integers are two's complement, SUM and PROD wrap around. Results are the same to the bit on all
+ * ranks: one that is NaN is the positive quiet NaN without payload, if it was reduced of two or more.
+ */
 typedef enum psrt_redop {
-    PSRT_SUM = 0, /* integers wrap */
+    PSRT_SUM = 0,
     PSRT_PROD = 1,
-    PSRT_MIN = 2,
-    PSRT_MAX = 3,
-    PSRT_AVG = 4 /* the sum over the number of ranks; of integers rounded toward zero */
+    PSRT_MIN = 2, /**< NaN if any is NaN; -0 is below +0                                       */
+    PSRT_MAX = 3, /**< as MIN                                                                  */
+    /** The sum over the number of ranks that take part. Integers are summed in 64 bits, so only sums of i64
+     *  can wrap; the quotient is rounded toward zero, as C and NCCL do. */
+    PSRT_AVG = 4
 } psrt_redop_t;
+
+/** "sum", ...; "none" for an unknown operation. @threads any @blocks no @since 0.1 */
+const char *psrt_redop_name(psrt_redop_t op);
 
 /* ---- servers and coordinator ------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/half_avx2.h"
 #include "kernels/cpu/squares.h"
 
 #define COPY_BLOCK 256
@@ -197,31 +198,6 @@ DEFINE_SQUARES(f64, double)
 
 /* ---- 16-bit formats, eight elements at a time -------------------------------------------------- */
 
-PSRTI_TARGET_AVX2 static inline __m256 f32_of_f16(__m128i half) { return _mm256_cvtph_ps(half); }
-
-PSRTI_TARGET_AVX2 static inline __m128i f16_of_f32(__m256 value)
-{
-    return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
-}
-
-PSRTI_TARGET_AVX2 static inline __m256 f32_of_bf16(__m128i half)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-/* As psrti_bf16_of_f32. The values fit in 16 bits, so that packus saturates none. */
-PSRTI_TARGET_AVX2 static inline __m128i bf16_of_f32(__m256 value)
-{
-    const __m256i bits = _mm256_castps_si256(value), upper = _mm256_srli_epi32(bits, 16);
-    const __m256i last = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(last, _mm256_set1_epi32(0x7fff));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
-    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-    const __m256i half = _mm256_blendv_epi8(rounded, quiet, nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-}
-
 #define LOAD_HALF(p) _mm_loadu_si128((const __m128i *)(p))
 
 #define DEFINE_HALF(H)                                                                             \
@@ -275,4 +251,5 @@ const psrti_kernels_t psrti_kernels_avx2 = {
     .add_i64 = psrti_add_i64_avx2,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
     .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
+    .fold = psrti_fold_avx2,
 };

@@ -174,4 +174,5 @@ const psrti_kernels_t psrti_kernels_avx512 = {
     .add_i64 = psrti_add_i64_avx2,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
     .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
+    .fold = psrti_fold_avx2, /* a pass over memory: wider registers gain nothing */
 };

@@ -15,9 +15,11 @@ int psrti_cpu_has_avx512(void); /* F, BW, DQ and VL: Skylake servers, Zen 4 and 
 #define PSRTI_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 
 extern const psrti_kernels_t psrti_kernels_scalar;
+extern const psrti_fold_fn psrti_fold_scalar[PSRTI_DTYPES][PSRTI_FOLD_OPS];
 #if defined(__x86_64__)
 extern const psrti_kernels_t psrti_kernels_avx2;
 extern const psrti_kernels_t psrti_kernels_avx512;
+extern const psrti_fold_fn psrti_fold_avx2[PSRTI_DTYPES][PSRTI_FOLD_OPS];
 /* Of psrti_kernels_avx2, which psrti_kernels_avx512 shares. */
 void psrti_copy_avx2(void *dst, const void *src, uint64_t bytes);
 void psrti_stream_avx2(void *dst, const void *src, uint64_t bytes);
@@ -27,6 +29,7 @@ void psrti_add_i32_avx2(void *dst, const void *a, const void *b, uint64_t n);
 void psrti_add_i64_avx2(void *dst, const void *a, const void *b, uint64_t n);
 #elif defined(__aarch64__)
 extern const psrti_kernels_t psrti_kernels_neon;
+extern const psrti_fold_fn psrti_fold_neon[PSRTI_DTYPES][PSRTI_FOLD_OPS];
 #endif
 
 #endif

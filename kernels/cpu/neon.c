@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/half_neon.h"
 #include "kernels/cpu/squares.h"
 
 /* glibc's memcpy for aarch64 is a plain loop of 64 bytes a turn: nothing to gain. */
@@ -102,31 +103,6 @@ DEFINE_SQUARES(f64, double)
 
 /* ---- 16-bit formats, four elements at a time --------------------------------------------------- */
 
-static inline float32x4_t f32_of_f16(uint16x4_t half)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(half));
-}
-
-static inline uint16x4_t f16_of_f32(float32x4_t value)
-{
-    return vreinterpret_u16_f16(vcvt_f16_f32(value));
-}
-
-static inline float32x4_t f32_of_bf16(uint16x4_t half)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
-}
-
-/* As psrti_bf16_of_f32: BFCVT is an extension that few processors have. */
-static inline uint16x4_t bf16_of_f32(float32x4_t value)
-{
-    const uint32x4_t bits = vreinterpretq_u32_f32(value), upper = vshrq_n_u32(bits, 16);
-    const uint32x4_t up = vaddq_u32(vandq_u32(upper, vdupq_n_u32(1)), vdupq_n_u32(0x7fff));
-    const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, up), 16);
-    const uint32x4_t quiet = vorrq_u32(upper, vdupq_n_u32(0x40));
-    return vmovn_u32(vbslq_u32(vceqq_f32(value, value), rounded, quiet));
-}
-
 #define DEFINE_HALF(H)                                                                             \
     static void H##_to_f32(void *dst, const void *src, uint64_t n)                                 \
     {                                                                                              \
@@ -177,4 +153,5 @@ const psrti_kernels_t psrti_kernels_neon = {
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
     .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
+    .fold = psrti_fold_neon,
 };

@@ -127,4 +127,5 @@ const psrti_kernels_t psrti_kernels_scalar = {
     .add_i64 = add_i64,
     .f16 = { f16_to_f32, f16_from_f32, f16_add_to_f32 },
     .bf16 = { bf16_to_f32, bf16_from_f32, bf16_add_to_f32 },
+    .fold = psrti_fold_scalar,
 };

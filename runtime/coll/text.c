@@ -2,7 +2,6 @@
 /* What people read: calls, and what an operation that does not move is waiting for. */
 #include <string.h>
 
-#include "kernels/reduce.h"
 #include "runtime/coll/coll_int.h"
 
 typedef psrti_comm_t comm_t;
@@ -28,7 +27,7 @@ void psrti_coll_call_text(const psrti_coll_call_t *call, char *buf, size_t size)
     (void)psrti_append(buf, size, &at, " of %llu %s", (unsigned long long)call->count,
                        psrt_dtype_name((psrt_dtype_t)call->dtype));
     if (psrti_layout_reduces(call->what))
-        (void)psrti_append(buf, size, &at, " %s", psrti_redop_name((psrt_redop_t)call->redop));
+        (void)psrti_append(buf, size, &at, " %s", psrt_redop_name((psrt_redop_t)call->redop));
     if (call->what == PSRTI_COLL_BROADCAST || call->what == PSRTI_COLL_SCATTER)
         (void)psrti_append(buf, size, &at, " from rank %u", call->root);
     if (call->what == PSRTI_COLL_REDUCE || call->what == PSRTI_COLL_GATHER)

@@ -37,15 +37,18 @@ static psrt_status_t set_shape(const psrt_dense_params_t *p, psrti_table_spec_t 
     return PSRT_OK;
 }
 
-static int is_of_tables(psrt_dtype_t dtype) { return dtype >= PSRT_F32 && dtype <= PSRT_I64; }
-
 static psrt_status_t set_dtype(const psrt_dense_params_t *p, psrti_table_spec_t *spec)
 {
     psrt_dtype_t dtype = p->dtype == PSRT_DTYPE_NONE ? PSRT_F32 : p->dtype;
-    if (!is_of_tables(dtype))
+    if (psrt_dtype_size(dtype) == 0)
         return psrti_fail(PSRT_ERR_INVALID,
                           "table %s: dtype %d is not one of f32, f64, f16, bf16, i32, i64",
                           spec->name, (int)dtype);
+    if (dtype == PSRT_I8 || dtype == PSRT_I16 || dtype == PSRT_U8)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "table %s: dtype %s is for collectives, a table is f32, f64, f16, bf16, "
+                          "i32 or i64",
+                          spec->name, psrt_dtype_name(dtype));
     spec->value_dtype = spec->grad_dtype = dtype;
     spec->acc_dtype = dtype == PSRT_F16 || dtype == PSRT_BF16 ? PSRT_F32 : dtype;
     return PSRT_OK;

@@ -33,12 +33,21 @@ Test(status, dtypes)
     } expected[] = {
         { PSRT_F32, 4, "f32" },         { PSRT_F64, 8, "f64" },          { PSRT_F16, 2, "f16" },
         { PSRT_BF16, 2, "bf16" },       { PSRT_I32, 4, "i32" },          { PSRT_I64, 8, "i64" },
+        { PSRT_I8, 1, "i8" },           { PSRT_I16, 2, "i16" },          { PSRT_U8, 1, "u8" },
         { PSRT_DTYPE_NONE, 0, "none" }, { (psrt_dtype_t)77, 0, "none" },
     };
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         cr_assert_eq(psrt_dtype_size(expected[i].dtype), expected[i].size);
         cr_assert_str_eq(psrt_dtype_name(expected[i].dtype), expected[i].name);
     }
+}
+
+Test(status, redops)
+{
+    static const char *const names[] = { "sum", "prod", "min", "max", "avg", "none" };
+    for (int op = PSRT_SUM; op <= PSRT_AVG + 1; op++)
+        cr_assert_str_eq(psrt_redop_name((psrt_redop_t)op), names[op]);
+    cr_assert_str_eq(psrt_redop_name((psrt_redop_t)-1), "none");
 }
 
 Test(status, version_is_that_of_the_header)

@@ -254,7 +254,7 @@ static void frame(fx_t *fx, unsigned who, fuzz_in_t *in)
     if (odd & ODD_STEP) hdr.step = fuzz_u64(in);
     if (odd & ODD_SEQ) hdr.seq = fuzz_u64(in);
     if (odd & ODD_TERM) hdr.term = fuzz_u32(in);
-    if (odd & ODD_TYPE) hdr.dtype = fuzz_u8(in) % 7;
+    if (odd & ODD_TYPE) hdr.dtype = fuzz_u8(in) % 10;
     if (odd & ODD_VSHARD) hdr.vshard = fuzz_u16(in);
     if (hdr.dtype != PSRT_F32) hdr.codec = 0;
     give_frame(fx, who % WORKERS, &hdr, in);

@@ -71,7 +71,7 @@ static void check_optimizer(const psrti_table_spec_t *spec, const char *key)
 
 static void read_params(fuzz_in_t *in, psrt_dense_params_t *p, char *text[TEXTS])
 {
-    p->dtype = (psrt_dtype_t)(fuzz_u8(in) % 8);
+    p->dtype = (psrt_dtype_t)(fuzz_u8(in) % 11);
     p->ndim = fuzz_u8(in) % (PSRT_MAX_DIMS + 2);
     for (int i = 0; i < p->ndim; i++) {
         uint64_t size = fuzz_u64(in);

@@ -226,7 +226,7 @@ Test(frame, unknown_fields_are_rejected)
 /* Only f32 has a 16-bit form on the wire. */
 Test(frame, a_codec_is_for_f32)
 {
-    for (int dtype = 0; dtype <= PSRT_I64; dtype++) {
+    for (int dtype = 0; dtype <= PSRT_U8; dtype++) {
         psrt_hdr_t hdr = { .type = PSRTI_T_PUSH,
                            .dtype = (uint8_t)dtype,
                            .codec = PSRTI_CODEC_BF16 };

@@ -46,8 +46,14 @@ Test(table_spec, types)
         s.acc_dtype = s.acc_dtype == PSRT_F64 ? PSRT_F32 : PSRT_F64;
         cr_assert_eq(psrti_table_spec_check(&s), PSRT_ERR_PROTOCOL);
     }
-    psrt_dense_params_t p = params_of((psrt_dtype_t)7);
-    refused(&p, "dtype 7");
+    static const psrt_dtype_t of_collectives[] = { PSRT_I8, PSRT_I16, PSRT_U8 };
+    for (size_t i = 0; i < sizeof of_collectives / sizeof of_collectives[0]; i++) {
+        psrt_dense_params_t small = params_of(of_collectives[i]);
+        refused(&small, psrt_dtype_name(of_collectives[i]));
+        refused(&small, "is for collectives");
+    }
+    psrt_dense_params_t p = params_of((psrt_dtype_t)(PSRT_U8 + 1));
+    refused(&p, "dtype 10");
 }
 
 Test(table_spec, codecs)
