@@ -43,6 +43,7 @@ psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_c
 void psrti_coll_destroy(psrti_coll_t *coll)
 {
     if (!coll) return;
+    coll->is_over = 1;
     for (uint32_t r = 0; r < coll->p.workers; r++)
         psrti_coll_link_lost(coll, r, PSRT_ERR_CLOSED, "the engine ends");
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &coll->comms)
@@ -65,6 +66,7 @@ void psrti_coll_destroy(psrti_coll_t *coll)
 
 void psrti_coll_end(psrti_collop_t *op, psrt_status_t status, const char *text)
 {
+    if (op->comm->coll->is_over) return;
     op->status = status;
     if (status != PSRT_OK && text && *text) op->text = strdup(text);
     op->ended = 1;

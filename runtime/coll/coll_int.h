@@ -89,6 +89,7 @@ struct psrti_coll {
     psrti_list_t held;    /* parcels */
     psrti_list_t spare;   /* parcels */
     uint32_t nspare;
+    int is_over; /* is being destroyed: operations are forgotten */
     uint64_t unsent;
     psrt_status_t status; /* of the context */
     char text[PSRTI_COLL_TEXT];
@@ -367,10 +368,7 @@ void psrti_layout_close(psrti_collexec_t *exec);
 
 /* run.c */
 void psrti_run_begin(psrti_collop_t *op, psrti_colllane_t *lane);
-psrti_collknown_t *psrti_run_known(const psrti_collrun_t *run, uint32_t member);
 psrti_collexec_t *psrti_run_exec(psrti_collrun_t *run, uint64_t chunk);
-void psrti_run_tell_ready(psrti_collrun_t *run, uint32_t member, uint64_t granted,
-                          int wants_answer);
 void psrti_run_doom(psrti_collrun_t *run);
 void psrti_run_free(psrti_collrun_t *run);
 uint32_t psrti_run_stuck_at(const psrti_collrun_t *run);
@@ -378,10 +376,23 @@ void psrti_exec_ready(psrti_collexec_t *exec);
 void psrti_exec_advance(psrti_collexec_t *exec);
 psrt_rx_t psrti_exec_message(psrti_collexec_t *exec, uint32_t move, psrt_msg_t *msg, uint32_t rank,
                              psrti_parcel_t *parcel);
+
+void psrti_run_perish(psrti_collrun_t *run);
+
+/* send.c */
+psrti_collknown_t *psrti_run_known(const psrti_collrun_t *run, uint32_t member);
+void psrti_run_tell_ready(psrti_collrun_t *run, uint32_t member, uint64_t granted,
+                          int wants_answer);
 const psrti_collmove_t *psrti_cell_move(const psrti_collcell_t *cell);
 psrt_status_t psrti_cell_send(psrti_collcell_t *cell, uint32_t rank);
+void psrti_cell_post(psrti_collexec_t *exec, uint32_t move);
 void psrti_way_flush(psrti_collrun_t *run, uint32_t way);
 void psrti_way_excuse(psrti_collrun_t *run, uint32_t way);
+/* Later chunks of a call have no messages without data. */
+static inline int psrti_exec_skips(const psrti_collexec_t *exec, uint64_t len)
+{
+    return exec->chunk > 0 && len == 0;
+}
 
 /* recv.c */
 psrti_collsig_t psrti_sig_of(const psrti_comm_t *comm, const psrti_coll_call_t *call,

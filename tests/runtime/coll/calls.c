@@ -187,9 +187,9 @@ void call_ended(psrti_collop_t *op)
 {
     side_t *s = (side_t *)op;
     s->result = malloc(s->out_bytes + 1);
-    memcpy(s->result, s->out, s->out_bytes);
-    memset(s->in, 0xdd, s->in_bytes);
-    memset(s->out, 0xdd, s->out_bytes);
+    if (s->out) memcpy(s->result, s->out, s->out_bytes);
+    if (s->in) memset(s->in, 0xdd, s->in_bytes);
+    if (s->out) memset(s->out, 0xdd, s->out_bytes);
 }
 
 void call_free(call_t *c)
