@@ -183,27 +183,40 @@ static psrt_rx_t wrong_length(psrti_collrun_t *run, uint32_t member, uint64_t go
     return PSRT_RX_DONE;
 }
 
-static psrt_rx_t deliver(psrti_collrun_t *run, uint32_t member, psrt_msg_t *msg, uint32_t rank,
-                         psrti_parcel_t *parcel)
+typedef struct place {
+    psrti_collexec_t *exec;
+    uint32_t move;
+} place_t;
+
+/* The move that expects a message. 0: none does, and *rx_p says what to answer; the communicator may have failed. */
+static int find_place(psrti_collrun_t *run, uint32_t member, const psrt_msg_t *msg, place_t *at,
+                      psrt_rx_t *rx_p)
 {
     const psrt_hdr_t *hdr = &msg->hdr;
     const psrti_collsched_t *s = run->sched;
     uint32_t w = s->way_of[member];
 
+    *rx_p = PSRT_RX_BAD;
     if (w == PSRTI_COLL_NOBODY || hdr->offset >= s->ways[w].nrecvs || hdr->term < run->base ||
         hdr->term >= run->base + PSRTI_COLL_WINDOW)
-        return PSRT_RX_BAD;
-    if (hdr->term >= run->cut.chunks) return wrong_length(run, member, msg->len, 0);
-    uint32_t move = s->recvs[s->ways[w].first_recv + hdr->offset];
-    psrti_collexec_t *exec = psrti_run_exec(run, hdr->term);
-    if (!exec) {
-        psrti_comm_fail_memory(run->op->comm, run->op);
-        return PSRT_RX_DONE;
+        return 0;
+    if (hdr->term >= run->cut.chunks) {
+        *rx_p = wrong_length(run, member, msg->len, 0);
+        return 0;
     }
-    if (exec->cells[move].state != PSRTI_CELL_IDLE || exec->cells[move].parcel) return PSRT_RX_BAD;
-    uint64_t want = psrti_layout_len(exec, &s->moves[move]) * run->size;
-    if (msg->len != want || (!want && hdr->term)) return wrong_length(run, member, msg->len, want);
-    return psrti_exec_message(exec, move, msg, rank, parcel);
+    at->move = s->recvs[s->ways[w].first_recv + hdr->offset];
+    at->exec = psrti_run_exec(run, hdr->term);
+    if (!at->exec) {
+        psrti_comm_fail_memory(run->op->comm, run->op);
+        *rx_p = PSRT_RX_DONE;
+        return 0;
+    }
+    const psrti_collcell_t *cell = &at->exec->cells[at->move];
+    if (cell->state != PSRTI_CELL_IDLE || cell->parcel) return 0;
+    uint64_t want = psrti_layout_len(at->exec, &s->moves[at->move]) * run->size;
+    if (msg->len == want && (want || !hdr->term)) return 1;
+    *rx_p = wrong_length(run, member, msg->len, want);
+    return 0;
 }
 
 /* Of a call that was not begun here: kept, within limits. */
@@ -233,25 +246,35 @@ uint64_t psrti_comm_early_max(const comm_t *comm)
     return 3 * PSRTI_COLL_AHEAD * (comm->coll->p.eager + messages * EARLY_CHARGE);
 }
 
+/* One of them. 0: the communicator failed. */
+static int take_early(psrti_collop_t *op, psrti_parcel_t *p)
+{
+    comm_t *comm = op->comm;
+    uint32_t member = comm->place[p->rank], rank = p->rank;
+    psrt_rx_t rx = PSRT_RX_DONE;
+    place_t at;
+
+    psrti_list_remove(&p->node);
+    comm->members[member].early -= p->msg.len + EARLY_CHARGE;
+    if (check_sig(op->run, member, &p->msg.hdr, 1) &&
+        find_place(op->run, member, &p->msg, &at, &rx)) {
+        (void)psrti_exec_message(at.exec, at.move, &p->msg, rank, p);
+        return comm->state == PSRTI_COMM_READY;
+    }
+    psrti_parcel_free(comm->coll, p);
+    if (rx == PSRT_RX_BAD) psrti_comm_bad_early(comm, member);
+    return 0;
+}
+
 /* The call begins: what came for it. 0: the communicator failed. */
 int psrti_recv_early(psrti_collop_t *op)
 {
-    comm_t *comm = op->comm;
-    psrti_collrun_t *run = op->run;
-    psrti_list_t *early = &run->lane->slots[op->seq & run->lane->mask].early;
+    psrti_colllane_t *lane = op->run->lane;
+    psrti_list_t *early = &lane->slots[op->seq & lane->mask].early;
 
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, early)
-    {
+    PSRTI_LIST_FOREACH_SAFE (it, tmp, early) {
         psrti_parcel_t *p = PSRTI_LIST_ENTRY(it, psrti_parcel_t, node);
-        uint32_t member = comm->place[p->rank], rank = p->rank;
-        if (p->msg.hdr.seq != op->seq) continue;
-        psrti_list_remove(&p->node);
-        comm->members[member].early -= p->msg.len + EARLY_CHARGE;
-        psrt_rx_t rx = PSRT_RX_DONE;
-        if (check_sig(run, member, &p->msg.hdr, 1)) rx = deliver(run, member, &p->msg, rank, p);
-        if (rx != PSRT_RX_BAD && comm->state == PSRTI_COMM_READY) continue;
-        if (rx == PSRT_RX_BAD) psrti_comm_bad_early(comm, member);
-        return 0;
+        if (p->msg.hdr.seq == op->seq && !take_early(op, p)) return 0;
     }
     return 1;
 }
@@ -276,8 +299,11 @@ static psrt_rx_t got_data(comm_t *comm, uint32_t member, psrt_msg_t *msg)
     if (hdr->seq >= at.lane->next) return keep_early(comm, member, &at, msg);
     psrti_collop_t *op = running(at.lane, hdr->seq);
     if (!op) return past_call(comm, member, hdr, 1);
+    place_t place;
+    psrt_rx_t rx;
     if (!check_sig(op->run, member, hdr, 1)) return PSRT_RX_DONE;
-    return deliver(op->run, member, msg, comm->ranks[member], NULL);
+    if (!find_place(op->run, member, msg, &place, &rx)) return rx;
+    return psrti_exec_message(place.exec, place.move, msg, comm->ranks[member], NULL);
 }
 
 /* ---- ready -------------------------------------------------------------------------------------- */
