@@ -96,7 +96,8 @@ static void settle_units(sim_t *sim, const sim_op_t *op)
                     note_canceled(u, op, status, op->table[i]->slice[k].server);
                 u->maybe = op->table[i]->spec.backup && (late || op->ranges || u->unsure);
                 missing |= !u->applied || u->unsure;
-                if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied)
+                if (u->ok && op->table[i]->spec.consistency != PSRTI_SYNC && !u->applied &&
+                    !op->table[i]->abandoned)
                     sim_fail(sim, "worker:%d: %s: an op ended, its push was not applied", u->rank,
                              op->table[i]->spec.name);
             }
@@ -132,7 +133,8 @@ void sim_model_ended(sim_t *sim, sim_op_t *op)
     for (size_t i = 0; i < op->count; i++) {
         lost |= sim_is_damaged(sim, op->table[i]);
         backup |= op->table[i]->spec.backup != 0;
-        if (r->status == PSRT_OK && op->x[i].value) check_value(sim, op, i, &lowest, &highest);
+        if (r->status == PSRT_OK && op->x[i].value && !op->table[i]->abandoned)
+            check_value(sim, op, i, &lowest, &highest);
     }
     if (r->status == PSRT_ERR_SHARD_LOST) sim->counts.shard_lost++;
     if (r->status == PSRT_ERR_FENCED) sim->counts.fenced++;

@@ -272,7 +272,9 @@ struct sim_table {
     sim_schedule_t schedule;
     enum { SIM_NONE, SIM_SGD, SIM_MOMENTUM, SIM_LAMB } optimizer;
     uint32_t made_in[SIM_MAX_NODES]; /* lives of the servers */
-    int abandoned;                   /* it was forgotten, and declared anew under its name */
+    /* It was forgotten, and declared anew under its name. A worker and a server that were both
+     * declared dead and do not know it yet may still use it; nobody looks. */
+    int abandoned;
     int declared, lost, replaced;
     uint64_t from[SIM_MAX_NODES]; /* first step of the worker's life that joined late */
     uint32_t from_life[SIM_MAX_NODES];
