@@ -35,6 +35,8 @@
 DEFINE_FOLD(fold_8_8, double, double)
 DEFINE_FOLD(fold_4_4, float, float)
 DEFINE_FOLD(fold_4_2, uint32_t, uint16_t)
+DEFINE_FOLD(fold_2_2, uint16_t, uint16_t)
+DEFINE_FOLD(fold_1_1, uint8_t, uint8_t)
 DEFINE_MOVE(move_1_1, uint8_t, uint8_t)
 DEFINE_MOVE(move_8_8, double, double)
 DEFINE_MOVE(move_4_4, float, float)
@@ -49,10 +51,11 @@ kernels_plain_fn *kernels_plain(uint32_t dst_bytes, uint32_t src_bytes, int fold
     case 88: return fold ? fold_8_8 : move_8_8;
     case 44: return fold ? fold_4_4 : move_4_4;
     case 42: return fold ? fold_4_2 : move_4_2;
+    case 22: return fold ? fold_2_2 : NULL;
     case 24: return fold ? NULL : move_2_4;
     case 8: return fold ? NULL : read_8;
     case 4: return fold ? NULL : read_4;
-    case 11: return fold ? NULL : move_1_1;
+    case 11: return fold ? fold_1_1 : move_1_1;
     default: return NULL;
     }
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
+#include "kernels/reduce.h"
 #include "kernels/registry.h"
 
 /* Name; bytes of an element of dst, a, b; the call. */
@@ -26,13 +27,36 @@
     X(f32_from_f16, 4, 2, 0, k->f16.to_f32(dst, a, n))                                             \
     X(f16_from_f32, 2, 4, 0, k->f16.from_f32(dst, a, n))                                           \
     X(f32_from_bf16, 4, 2, 0, k->bf16.to_f32(dst, a, n))                                           \
-    X(bf16_from_f32, 2, 4, 0, k->bf16.from_f32(dst, a, n))
+    X(bf16_from_f32, 2, 4, 0, k->bf16.from_f32(dst, a, n))                                         \
+    X(reduce_sum_f32, 4, 4, 4, reduce(k, PSRT_F32, PSRT_SUM, dst, a, b, n))                        \
+    X(reduce_sum_f64, 8, 8, 8, reduce(k, PSRT_F64, PSRT_SUM, dst, a, b, n))                        \
+    X(reduce_sum_f16, 2, 2, 2, reduce(k, PSRT_F16, PSRT_SUM, dst, a, b, n))                        \
+    X(reduce_sum_bf16, 2, 2, 2, reduce(k, PSRT_BF16, PSRT_SUM, dst, a, b, n))                      \
+    X(reduce_sum_i8, 1, 1, 1, reduce(k, PSRT_I8, PSRT_SUM, dst, a, b, n))                          \
+    X(reduce_prod_i64, 8, 8, 8, reduce(k, PSRT_I64, PSRT_PROD, dst, a, b, n))                      \
+    X(reduce_max_f32, 4, 4, 4, reduce(k, PSRT_F32, PSRT_MAX, dst, a, b, n))                        \
+    X(reduce_max_bf16, 2, 2, 2, reduce(k, PSRT_BF16, PSRT_MAX, dst, a, b, n))                      \
+    X(reduce_avg_f32, 4, 4, 4, reduce(k, PSRT_F32, PSRT_AVG, dst, a, b, n))                        \
+    X(reduce_avg_i8, 1, 1, 1, reduce(k, PSRT_I8, PSRT_AVG, dst, a, b, n))                          \
+    X(reduce_stream_f32, 4, 4, 4, stream_sum(k, dst, a, b, n))
 
 /* The total is of no use here, but it has to be computed. */
 static void squares(psrti_squares_fn add, const void *a, uint64_t n)
 {
     psrti_squares_t sum = { .nonfinite = 0 };
     add(&sum, a, n);
+}
+
+static void reduce(const psrti_kernels_t *k, psrt_dtype_t dtype, psrt_redop_t op, void *dst,
+                   const void *a, const void *b, uint64_t n)
+{
+    psrti_reduce(k, dtype, op, dst, (const void *[]){ a, b }, 2, n, 2);
+}
+
+static void stream_sum(const psrti_kernels_t *k, void *dst, const void *a, const void *b,
+                       uint64_t n)
+{
+    psrti_reduce_stream(k, PSRT_F32, PSRT_SUM, dst, (const void *[]){ a, b }, 2, n, 0);
 }
 
 #define DEFINE_RUN(name, dst_bytes, a_bytes, b_bytes, call)                                        \

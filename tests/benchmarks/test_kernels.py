@@ -13,7 +13,10 @@ KEYS = ["kernel", "variant", "bytes", "gbps", "memcpy_gbps", "plain_gbps", "rati
 KERNELS = {"copy", "stream", "add_f32", "add_f64", "add_i32", "add_i64",
            "add_f16_to_f32", "add_bf16_to_f32",
            "divide_f32", "divide_f64", "scale_f32", "scale_f64", "squares_f32", "squares_f64",
-           "f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32"}
+           "f32_from_f16", "f16_from_f32", "f32_from_bf16", "bf16_from_f32",
+           "reduce_sum_f32", "reduce_sum_f64", "reduce_sum_f16", "reduce_sum_bf16", "reduce_sum_i8",
+           "reduce_prod_i64", "reduce_max_f32", "reduce_max_bf16", "reduce_avg_f32", "reduce_avg_i8",
+           "reduce_stream_f32"}
 
 
 def run(*args):

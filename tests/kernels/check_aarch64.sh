@@ -52,5 +52,6 @@ run_test() {
 }
 run_test kernels
 run_test half
+run_test reduce -DMAX_COUNT=4099 # emulated, as below
 run_test optimizer -DMAX_N=37 # all of its 257 lengths take minutes under emulation
 run_test optimizer_text

@@ -29,7 +29,7 @@ Test(query, every_kernel_of_every_variant_once)
     size_t variants = 1, count = entries();
     while (all[variants])
         variants++;
-    cr_assert_eq(count, 18 * variants);
+    cr_assert_eq(count, 29 * variants);
     for (size_t i = 0; i < count; i++) {
         psrt_kernel_info_t a = info_of(i);
         cr_assert_eq(a.size, sizeof a);
@@ -89,6 +89,17 @@ static const struct call {
     { "f16_from_f32", "f16", "f32", "u8", 5, 0, 5 },
     { "f32_from_bf16", "f32", "bf16", "u8", 5, 0, 5 },
     { "bf16_from_f32", "bf16", "f32", "u8", 5, 0, 5 },
+    { "reduce_sum_f32", "f32", "f32", "f32", 2, 4, 6 },
+    { "reduce_sum_f64", "f64", "f64", "f64", 2, 4, 6 },
+    { "reduce_sum_f16", "f16", "f16", "f16", 2, 4, 6 },
+    { "reduce_sum_bf16", "bf16", "bf16", "bf16", 2, 4, 6 },
+    { "reduce_sum_i8", "u8", "u8", "u8", 2, 4, 6 },
+    { "reduce_prod_i64", "i64", "i64", "i64", 2, 4, 8 },
+    { "reduce_max_f32", "f32", "f32", "f32", 2, 4, 4 },
+    { "reduce_max_bf16", "bf16", "bf16", "bf16", 2, 4, 4 },
+    { "reduce_avg_f32", "f32", "f32", "f32", 2, 4, 3 },
+    { "reduce_avg_i8", "u8", "u8", "u8", 2, 4, 3 },
+    { "reduce_stream_f32", "f32", "f32", "f32", 2, 4, 6 },
 };
 
 static const struct call *call_of(const char *name)

@@ -9,7 +9,9 @@
 #include "variants.h"
 
 #define SOURCES 8
+#ifndef MAX_COUNT
 #define MAX_COUNT 65537
+#endif
 #define GUARD 128 /* bytes around dst that nobody may touch */
 
 static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64, PSRT_F16, PSRT_BF16, PSRT_I32,
