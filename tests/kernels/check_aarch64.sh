@@ -38,7 +38,7 @@ compile() {
 }
 
 shopt -s extglob
-compile -O3 "$root"/kernels/cpu/!(avx*).c "$root"/kernels/optim/*.c
+compile -O3 "$root"/kernels/cpu/!(avx*|*_avx2).c "$root"/kernels/optim/*.c
 compile -O2 "$root"/kernels/*.c "$root"/base/{util,spec,log,status,philox}.c \
     "$root"/tests/support/runner.c
 aarch64-linux-gnu-ar rcs kernels.a ./*.o
