@@ -8,8 +8,6 @@
 
 #define CHECK_MAX (500 * PSRTI_NS_PER_MS) /* stalled operations are looked at this often at least */
 #define CHECK_MIN PSRTI_NS_PER_MS
-#define PROBE                                                                                      \
-    (500 * PSRTI_NS_PER_MS) /* how long nothing moves before members are asked for their calls */
 
 typedef psrti_comm_t comm_t;
 
@@ -210,33 +208,49 @@ void psrti_comm_busy(comm_t *comm)
 static void drop_links(comm_t *comm)
 {
     psrti_coll_t *coll = comm->coll;
-    for (uint32_t rank = psrti_comm_stuck_at(comm); rank != PSRTI_COLL_NOBODY;) {
-        uint32_t doomed = comm->doomed;
-        int freed = comm->is_freed;
+    uint32_t rank = psrti_comm_stuck_at(comm), before = PSRTI_COLL_NOBODY;
+    while (rank != PSRTI_COLL_NOBODY && rank != before) {
+        int may_be_gone = comm->is_freed;
         coll->env.drop(coll->env.arg, rank);
         psrti_coll_link_lost(coll, rank, PSRT_ERR_PEER_LOST,
                              "it did not let go of the memory of a failed operation");
-        if (freed && doomed) return; /* the next check looks again, if it is still there */
+        if (may_be_gone) return; /* the next look finds it, if it is still there */
+        before = rank;
         rank = psrti_comm_stuck_at(comm);
     }
 }
 
-static void check(comm_t *comm, uint64_t now)
+/* 1: communicators may be gone. */
+static int check(comm_t *comm, uint64_t now)
 {
     psrti_coll_t *coll = comm->coll;
     if (comm->has_moved) {
         comm->has_moved = 0;
         comm->since = now;
     }
-    if (comm->state == PSRTI_COMM_FAILED) {
-        if (now >= comm->since + coll->p.grace) drop_links(comm);
-    } else if (coll->p.timeout && now >= comm->since + coll->p.timeout) {
-        psrti_comm_time_out(comm);
-    } else if (comm->state == PSRTI_COMM_READY &&
-               now >= comm->since +
-                          (coll->p.timeout ? PSRTI_MIN(PROBE, coll->p.timeout / 4) : PROBE)) {
-        psrti_comm_probe(comm);
+    if (comm->state == PSRTI_COMM_READY) {
+        psrti_comm_watch(comm, now);
+    } else if (comm->state == PSRTI_COMM_MEETING) {
+        if (coll->p.timeout && now >= comm->since + coll->p.timeout)
+            psrti_comm_time_out(comm, comm->creation);
+    } else if (now >= comm->since + coll->p.grace) {
+        drop_links(comm);
+        return 1;
     }
+    return 0;
+}
+
+/* 1: not all were looked at. */
+static int check_all(psrti_coll_t *coll, uint64_t now)
+{
+    PSRTI_LIST_FOREACH_SAFE (it, tmp, &coll->busy) {
+        comm_t *comm = PSRTI_LIST_ENTRY(it, comm_t, busy_node);
+        if (!psrti_comm_has_work(comm))
+            psrti_list_remove(&comm->busy_node);
+        else if (check(comm, now))
+            return 1;
+    }
+    return 0;
 }
 
 uint64_t psrti_coll_progress(psrti_coll_t *coll, uint64_t now)
@@ -245,16 +259,11 @@ uint64_t psrti_coll_progress(psrti_coll_t *coll, uint64_t now)
     psrti_coll_drain(coll);
     if (now < coll->next_check) return coll->next_check;
     coll->next_check = UINT64_MAX;
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &coll->busy)
-    {
-        comm_t *comm = PSRTI_LIST_ENTRY(it, comm_t, busy_node);
-        if (psrti_comm_has_work(comm))
-            check(comm, now);
-        else
-            psrti_list_remove(&comm->busy_node);
-    }
+    int some_left = check_all(coll, now);
     psrti_coll_drain(coll);
-    if (!psrti_list_empty(&coll->busy))
+    if (some_left)
+        coll->next_check = now + CHECK_MIN;
+    else if (!psrti_list_empty(&coll->busy))
         coll->next_check = PSRTI_MIN(coll->next_check, now + period(coll));
     return coll->next_check;
 }

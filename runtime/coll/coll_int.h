@@ -201,6 +201,8 @@ typedef struct psrti_collrun {
     uint8_t dtype;     /* of the messages */
     uint8_t is_wide;   /* which is not that of the data */
     uint8_t is_broken; /* a send failed: the loss of its link follows */
+    uint8_t has_moved; /* since the time was looked at */
+    uint64_t since;    /* when it was last known to move */
     uint32_t size;     /* bytes of an element in a message */
     uint64_t base;     /* chunks below it are over  */
     uint64_t opened;   /* chunks below it are begun */
@@ -275,7 +277,7 @@ struct psrti_comm {
     int is_freed;
     psrti_list_t dying; /* runs of failed calls that wait for sends to be done */
     uint32_t doomed;    /* their number */
-    uint64_t since;     /* last time that something moved, as far as known */
+    uint64_t since; /* while it assembles, or has failed: when something last happened */
     int has_moved;
     uint64_t early_max; /* of a member */
     uint32_t hosts;
@@ -342,8 +344,8 @@ void psrti_comm_find_hosts(psrti_comm_t *comm);
 uint8_t psrti_comm_algorithm(const psrti_comm_t *comm, const psrti_coll_call_t *call);
 
 /* text.c */
-void psrti_comm_probe(psrti_comm_t *comm);
-void psrti_comm_time_out(psrti_comm_t *comm);
+void psrti_comm_watch(psrti_comm_t *comm, uint64_t now);
+void psrti_comm_time_out(psrti_comm_t *comm, const psrti_collop_t *op);
 
 /* sched.c */
 psrt_status_t psrti_sched_get(psrti_comm_t *comm, uint8_t what, uint8_t algorithm, uint32_t root,
@@ -358,6 +360,7 @@ int psrti_layout_reduces(uint8_t what);
 psrti_collective_t psrti_layout_collective(uint8_t what);
 uint8_t psrti_layout_dtype(const psrti_coll_call_t *call);
 psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32_t nblocks);
+int psrti_layout_splits(const psrti_collop_t *op, uint32_t size, psrti_collcut_t cut);
 uint64_t psrti_layout_bound(const psrti_collrun_t *run, const psrti_collway_t *way);
 uint64_t psrti_layout_input_bytes(const psrti_collrun_t *run);
 void psrti_layout_place(psrti_collexec_t *exec);
@@ -397,7 +400,7 @@ static inline int psrti_exec_skips(const psrti_collexec_t *exec, uint64_t len)
 /* recv.c */
 psrti_collsig_t psrti_sig_of(const psrti_comm_t *comm, const psrti_coll_call_t *call,
                              uint8_t algorithm);
-psrti_collsig_t psrti_sig_for(const psrti_collrun_t *run, uint32_t member, int sends);
+psrti_collsig_t psrti_sig_for(const psrti_collrun_t *run, uint32_t member, int is_data, int sends);
 int psrti_recv_early(psrti_collop_t *op);
 void psrti_recv_counted(psrti_comm_t *comm, uint64_t seq);
 uint64_t psrti_comm_early_max(const psrti_comm_t *comm);

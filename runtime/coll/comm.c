@@ -206,7 +206,8 @@ void psrti_comm_end(comm_t *comm, psrt_status_t status, const char *text, uint32
     if (comm->creation) psrti_coll_end(comm->creation, status, comm->text);
     comm->creation = NULL;
     each_lane(comm, end_lane);
-    comm->since = comm->coll->now;
+    comm->has_moved = 1; /* the grace begins at the next look at the time */
+    comm->coll->next_check = 0;
 }
 
 void psrti_comm_fail(comm_t *comm, psrt_status_t status, const char *text)

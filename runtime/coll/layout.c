@@ -7,7 +7,8 @@
 #include "kernels/reduce.h"
 #include "runtime/coll/coll_int.h"
 
-#define LINE 64 /* bytes at whose multiples data are cut */
+#define LINE 64                 /* bytes at whose multiples data are cut */
+#define MESSAGE_MAX (16u << 20) /* bytes of a message of several blocks, at most */
 
 typedef psrti_collrun_t run_t;
 typedef psrti_collexec_t exec_t;
@@ -70,7 +71,8 @@ psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32
     uint64_t n = to_cut(op->comm, &op->call), line = LINE / size;
     uint64_t most = PSRTI_MAX(1, op->comm->coll->p.chunk / size);
 
-    if (cut.layout == PSRTI_LAYOUT_CUT) most *= PSRTI_MAX(1, nblocks);
+    if (cut.layout == PSRTI_LAYOUT_CUT)
+        most = PSRTI_MAX(most, PSRTI_MIN(most * PSRTI_MAX(1, nblocks), MESSAGE_MAX / size));
     cut.elements = n;
     if (n <= most) return cut;
     cut.chunks = divide_up(n, most);
@@ -83,11 +85,20 @@ psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32
     return cut;
 }
 
+/* A message for each block: where several of them do not lie side by side, or are too much for one. */
+int psrti_layout_splits(const psrti_collop_t *op, uint32_t size, psrti_collcut_t cut)
+{
+    if (cut.layout == PSRTI_LAYOUT_V) return 1;
+    return cut.layout == PSRTI_LAYOUT_PARTS &&
+           (cut.chunks > 1 || cut.elements > MESSAGE_MAX / size / op->comm->size);
+}
+
 /* Bytes that come this way at most. */
 uint64_t psrti_layout_bound(const run_t *run, const psrti_collway_t *way)
 {
     uint64_t n = to_cut(run->op->comm, &run->op->call), bytes;
-    if (run->cut.layout == PSRTI_LAYOUT_CUT) n = divide_up(n, run->sched->nblocks) + LINE;
+    if (run->cut.layout == PSRTI_LAYOUT_CUT) /* whole lines, in each chunk */
+        n = divide_up(n, run->sched->nblocks) + run->cut.chunks * LINE;
     if (!psrti_mul_u64(n, run->size, &bytes) || !psrti_mul_u64(bytes, way->nblocks, &bytes))
         return UINT64_MAX;
     return bytes;

@@ -33,12 +33,12 @@ psrti_collsig_t psrti_sig_of(const comm_t *comm, const psrti_coll_call_t *call, 
     return sig;
 }
 
-/* Of a call that runs, as `member` is to see it; `sends`: of what goes there, else of what comes from there. */
-psrti_collsig_t psrti_sig_for(const psrti_collrun_t *run, uint32_t member, int sends)
+/* Of a call that runs, as it stands in data to or from a member: there alltoallv has the count of the two. */
+psrti_collsig_t psrti_sig_for(const psrti_collrun_t *run, uint32_t member, int is_data, int sends)
 {
     const psrti_coll_call_t *call = &run->op->call;
     sig_t sig = run->sig;
-    if (call->what == PSRTI_COLL_ALLTOALLV)
+    if (call->what == PSRTI_COLL_ALLTOALLV && is_data)
         sig.count = sends ? call->in_counts[member] : call->out_counts[member];
     return sig;
 }
@@ -158,7 +158,7 @@ static psrt_rx_t past_call(comm_t *comm, uint32_t member, const psrt_hdr_t *hdr,
 /* Whether the call that runs is the one that the message is of; if not, the communicator fails. */
 static int check_sig(psrti_collrun_t *run, uint32_t member, const psrt_hdr_t *hdr, int is_data)
 {
-    sig_t theirs = sig_in(hdr), ours = psrti_sig_for(run, member, !is_data);
+    sig_t theirs = sig_in(hdr), ours = psrti_sig_for(run, member, is_data, 0);
     if (is_same(&theirs, &ours)) return 1;
     disagree(run->op->comm, member, hdr->seq, &theirs, &ours);
     return 0;
@@ -272,7 +272,8 @@ int psrti_recv_early(psrti_collop_t *op)
     psrti_colllane_t *lane = op->run->lane;
     psrti_list_t *early = &lane->slots[op->seq & lane->mask].early;
 
-    PSRTI_LIST_FOREACH_SAFE (it, tmp, early) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, early)
+    {
         psrti_parcel_t *p = PSRTI_LIST_ENTRY(it, psrti_parcel_t, node);
         if (p->msg.hdr.seq == op->seq && !take_early(op, p)) return 0;
     }

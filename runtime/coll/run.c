@@ -68,7 +68,7 @@ static int take(exec_t *exec, uint32_t i, psrt_msg_t *msg, uint32_t rank)
         }
     }
     exec->cells[i].state = PSRTI_CELL_DONE;
-    run->op->comm->has_moved = 1;
+    run->has_moved = 1;
     if (status == PSRT_OK) return 1;
     psrti_comm_withdrawn(run->op->comm, run->sched->ways[move->way].member, status);
     return 0;
@@ -407,8 +407,7 @@ static psrt_status_t run_new(psrti_collop_t *op, run_t **run_p)
     uint8_t algorithm = psrti_comm_algorithm(comm, call);
     psrti_collcut_t cut = psrti_layout_cut(op, size, 1);
     psrti_collsched_t *sched;
-    int split =
-        cut.layout == PSRTI_LAYOUT_V || (cut.layout == PSRTI_LAYOUT_PARTS && cut.chunks > 1);
+    int split = psrti_layout_splits(op, size, cut);
 
     psrt_status_t status = psrti_sched_get(comm, call->what, algorithm, call->root, split, &sched);
     if (status != PSRT_OK) return status;
@@ -443,7 +442,7 @@ void psrti_run_begin(psrti_collop_t *op, psrti_colllane_t *lane)
     run->lane = lane;
     lane->slots[op->seq & lane->mask].op = op;
     lane->running++;
-    comm->has_moved = 1;
+    run->has_moved = 1;
     psrti_comm_busy(comm);
     if (!psrti_comm_check_closed(comm, op)) return;
     announce(run);

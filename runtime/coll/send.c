@@ -43,7 +43,7 @@ static void on_sent(psrt_tx_t *tx, psrt_status_t status)
         psrti_comm_undoom(comm);
         return;
     }
-    comm->has_moved = 1;
+    run->has_moved = 1;
     if (status != PSRT_OK && !comm->members[way->member].is_closed) run->is_broken = 1;
 }
 
@@ -53,10 +53,10 @@ const move_t *psrti_cell_move(const cell_t *cell)
 }
 
 /* The signature of the call, as this member is to see it. */
-static void sign(const run_t *run, uint32_t member, int sends, psrt_hdr_t *hdr)
+static void sign(const run_t *run, uint32_t member, int is_data, psrt_hdr_t *hdr)
 {
     const psrti_comm_t *comm = run->op->comm;
-    psrti_collsig_t sig = psrti_sig_for(run, member, sends);
+    psrti_collsig_t sig = psrti_sig_for(run, member, is_data, 1);
     *hdr = (psrt_hdr_t){ .type = PSRTI_T_COLL,
                          .dtype = sig.dtype,
                          .seq = run->op->seq,

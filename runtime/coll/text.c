@@ -4,6 +4,8 @@
 
 #include "runtime/coll/coll_int.h"
 
+#define PROBE (500 * PSRTI_NS_PER_MS) /* nothing moved for so long: members are asked */
+
 typedef psrti_comm_t comm_t;
 
 static const char *name_of(uint8_t what)
@@ -158,31 +160,47 @@ static psrti_collop_t *next_oldest(const comm_t *comm, uint32_t *at)
     return NULL;
 }
 
-/* Asks the members of calls that do not move what they have called: whoever called something else hears of it. */
-void psrti_comm_probe(comm_t *comm)
+/* Asks the members of a call that does not move what they have called: whoever called something else hears of it. */
+static void probe(psrti_collop_t *op)
 {
-    psrti_collop_t *op;
-    for (uint32_t at = 0; (op = next_oldest(comm, &at)) != NULL;)
-        for (uint32_t m = 0; m < comm->size; m++)
-            if (is_in_call(op, m) && !comm->members[m].is_closed) {
-                uint32_t w = op->run->sched->way_of[m];
-                psrti_run_tell_ready(
-                    op->run, m,
-                    w == PSRTI_COLL_NOBODY ? PSRTI_COLL_WINDOW : op->run->ways[w].granted, 1);
-            }
+    comm_t *comm = op->comm;
+    for (uint32_t m = 0; m < comm->size; m++) {
+        uint32_t w = op->run->sched->way_of[m];
+        if (!is_in_call(op, m) || comm->members[m].is_closed) continue;
+        psrti_run_tell_ready(op->run, m,
+                             w == PSRTI_COLL_NOBODY ? PSRTI_COLL_WINDOW : op->run->ways[w].granted,
+                             1);
+    }
 }
 
-void psrti_comm_time_out(comm_t *comm)
+void psrti_comm_time_out(comm_t *comm, const psrti_collop_t *op)
 {
     char text[PSRTI_COLL_TEXT], name[128];
     size_t at;
-    uint32_t lane = 0;
-    const psrti_collop_t *op = comm->creation ? comm->creation : next_oldest(comm, &lane);
-    if (!op) return;
     psrti_coll_describe(op, text, sizeof text);
     at = strlen(text);
     (void)psrti_append(text, sizeof text, &at, "; nothing moved for %.3g s on %s",
                        (double)comm->coll->p.timeout / 1e9,
                        psrti_member_name(comm, comm->rank, name));
     psrti_comm_fail(comm, PSRT_ERR_TIMEOUT, text);
+}
+
+/* Looks after the oldest call of each lane. */
+void psrti_comm_watch(comm_t *comm, uint64_t now)
+{
+    const psrti_coll_params_t *p = &comm->coll->p;
+    uint64_t soon = p->timeout ? PSRTI_MIN(PROBE, p->timeout / 4) : PROBE;
+    psrti_collop_t *op;
+
+    for (uint32_t at = 0; comm->state == PSRTI_COMM_READY && (op = next_oldest(comm, &at));) {
+        psrti_collrun_t *run = op->run;
+        if (run->has_moved) {
+            run->has_moved = 0;
+            run->since = now;
+        } else if (p->timeout && now >= run->since + p->timeout) {
+            psrti_comm_time_out(comm, op);
+        } else if (now >= run->since + soon) {
+            probe(op);
+        }
+    }
 }

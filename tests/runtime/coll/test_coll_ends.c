@@ -119,8 +119,8 @@ Test(coll_ends, another_order_is_an_error)
     }
     fb_wait(&fb, 4 * FB_SECOND, ops, 6);
     for (uint32_t i = 0; i < 6; i++)
-        fb_expect(ops[i], PSRT_ERR_MISMATCH, "call 1", "allreduce of 4 f32 sum", "allgather of 4 i8",
-                  "same order", NULL);
+        fb_expect(ops[i], PSRT_ERR_MISMATCH, "call 1", "allreduce of 4 f32 sum",
+                  "allgather of 4 i8", "same order", NULL);
     call_free(&a);
     call_free(&b);
     fb_close(&fb);
@@ -205,6 +205,60 @@ Test(coll_ends, time_names_those_who_have_not_called)
     }
 }
 
+/* A member that comes late is asked what it calls, more than once, and all ends well. */
+Test(coll_ends, a_late_member_is_waited_for)
+{
+    for (uint8_t what = 0; what < PSRTI_COLL_SEND_TO; what++) {
+        fabric_t fb;
+        psrti_comm_t *comms[FB_RANKS];
+        call_t c;
+        psrti_collop_t *ops[4];
+        psrti_coll_call_t like = make_call(what, PSRT_F32, 0, 700, 0);
+        if (what == PSRTI_COLL_BARRIER) like.dtype = 0, like.count = 0;
+        fb_open(&fb, 4, 7 + what, NULL);
+        fb_world(&fb, "w", comms);
+        fb.on_ended = call_ended;
+        call_make(&c, 4, like, 0, 1);
+        for (uint32_t r = 0; r < 4; r++) {
+            ops[r] = &c.side[r].op;
+            if (r == 1) fb_wait(&fb, 4 * FB_SECOND, NULL, 0);
+            call_start(&c, r, comms[r]);
+        }
+        fb_until_ended(&fb, ops, 4);
+        call_check(&c, "late");
+        call_free(&c);
+        fb_close(&fb);
+    }
+}
+
+/* Messages between two keep moving; the collective that does not is noticed all the same. */
+Test(coll_ends, time_runs_for_each_call)
+{
+    fabric_t fb;
+    psrti_comm_t *comms[FB_RANKS];
+    call_t c;
+    float x[4] = { 0 };
+    fb_open(&fb, 3, 1, NULL);
+    fb_world(&fb, "w", comms);
+    call_make(&c, 3, make_call(PSRTI_COLL_ALLREDUCE, PSRT_F32, 0, 40, 0), 0, 1);
+    call_start(&c, 0, comms[0]);
+    for (uint32_t i = 0; i < 30 && !c.side[0].op.ended; i++) {
+        psrti_collop_t ops[2] = { 0 }, *list[] = { &ops[0], &ops[1] };
+        psrti_coll_call_t s = make_call(PSRTI_COLL_SEND_TO, PSRT_F32, 0, 4, 1),
+                          r = make_call(PSRTI_COLL_RECV_FROM, PSRT_F32, 0, 4, 0);
+        s.in = r.out = x;
+        psrti_coll_start(comms[0], &s, &ops[0]);
+        psrti_coll_start(comms[1], &r, &ops[1]);
+        fb_until_ended(&fb, list, 2);
+        free(ops[0].text);
+        free(ops[1].text);
+        fb_wait(&fb, FB_SECOND / 2, NULL, 0);
+    }
+    fb_expect(&c.side[0].op, PSRT_ERR_TIMEOUT, "rank 1", "rank 2", "have not called it", NULL);
+    call_free(&c);
+    fb_close(&fb);
+}
+
 Test(coll_ends, time_names_those_who_have_not_created)
 {
     fabric_t fb;
@@ -251,10 +305,7 @@ Test(coll_ends, a_stopped_member_does_not_hold_memory_for_ever)
 
 /* ---- death -------------------------------------------------------------------------------------- */
 
-static int has_a_result(const call_t *c, uint32_t r)
-{
-    return c->side[r].op.status == PSRT_OK;
-}
+static int has_a_result(const call_t *c, uint32_t r) { return c->side[r].op.status == PSRT_OK; }
 
 /* Survivors shrink and go on. */
 static void go_on(fabric_t *fb, psrti_comm_t **comms)
@@ -330,8 +381,7 @@ Test(coll_ends, a_member_dies_at_every_message)
     };
     for (size_t i = 0; i < PSRTI_COUNT(calls); i++)
         for (uint32_t victim = 0; victim < 3; victim++)
-            for (uint64_t k = 1; die_at(4, calls[i], victim, k); k += k < 40 ? 1 : 17) {
-            }
+            for (uint64_t k = 1; die_at(4, calls[i], victim, k); k += k < 40 ? 1 : 17) {}
 }
 
 /* A connection breaks, nobody dies: the communicator is over, a shrink has all members again. */
@@ -413,7 +463,8 @@ Test(coll_ends, a_member_dies_while_all_gather)
     psrti_comm_t *comms[3];
     fb_open(&fb, 4, 1, NULL);
     for (uint32_t r = 0; r < 3; r++)
-        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 4, &ops[r], &comms[r]), PSRT_OK);
+        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 4, &ops[r], &comms[r]),
+                     PSRT_OK);
     fb_settle(&fb);
     fb_kill(&fb, 3);
     fb_until_ended(&fb, list, 3);
@@ -433,9 +484,10 @@ Test(coll_ends, members_leave_one_by_one)
         uint32_t n = 2 + (uint32_t)seed % 6;
         call_t c;
         psrti_collop_t *ops[FB_RANKS];
-        psrti_coll_call_t like = seed % 3 == 0   ? make_call(PSRTI_COLL_BARRIER, 0, 0, 0, 0)
-                                 : seed % 3 == 1 ? make_call(PSRTI_COLL_ALLREDUCE, PSRT_F32, 0, 40, 0)
-                                                 : make_call(PSRTI_COLL_BROADCAST, PSRT_F32, 0, 900, 1);
+        psrti_coll_call_t like = seed % 3 == 0 ? make_call(PSRTI_COLL_BARRIER, 0, 0, 0, 0)
+                                 : seed % 3 == 1
+                                     ? make_call(PSRTI_COLL_ALLREDUCE, PSRT_F32, 0, 40, 0)
+                                     : make_call(PSRTI_COLL_BROADCAST, PSRT_F32, 0, 900, 1);
         fb_open(&fb, n, seed, NULL);
         fb_world(&fb, "w", comms);
         fb.on_ended = call_ended;
@@ -480,7 +532,8 @@ Test(coll_ends, a_call_after_a_member_freed_its_communicator)
     }
     fb_until_ended(&fb, ops, 2);
     for (uint32_t r = 0; r < 2; r++)
-        fb_expect(ops[r], PSRT_ERR_MISMATCH, "rank 2 (worker:2 at node1) freed it after 0 collectives",
+        fb_expect(ops[r], PSRT_ERR_MISMATCH,
+                  "rank 2 (worker:2 at node1) freed it after 0 collectives",
                   "allreduce of 4 f32 sum", NULL);
     call_free(&c);
     fb_close(&fb);
@@ -520,7 +573,8 @@ Test(coll_ends, settings_must_be_the_same)
     fb.params.chunk = 512;
     fb_restart(&fb, 1);
     for (uint32_t r = 0; r < 2; r++)
-        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 2, &ops[r], &comms[r]), PSRT_OK);
+        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 2, &ops[r], &comms[r]),
+                     PSRT_OK);
     fb_until_ended(&fb, list, 2);
     for (uint32_t r = 0; r < 2; r++)
         fb_expect(&ops[r], PSRT_ERR_MISMATCH, "PSRT_COLL_CHUNK", "512", "256", NULL);

@@ -87,10 +87,16 @@ static void pair_make(fabric_t *fb, pair_t *p, uint32_t n)
     p->send.in_counts[0] = fb->random; /* what the bytes come from */
     for (uint64_t i = 0; i < bytes; i++)
         ((uint8_t *)p->send.in)[i] = (uint8_t)psrti_mix64(fb->random + i);
-    p->send.call = (psrti_coll_call_t){ .what = PSRTI_COLL_SEND_TO, .dtype = PSRT_F32, .root = p->to,
-                                        .count = bytes / 4, .in = p->send.in };
-    p->recv.call = (psrti_coll_call_t){ .what = PSRTI_COLL_RECV_FROM, .dtype = PSRT_F32,
-                                        .root = p->from, .count = bytes / 4, .out = p->recv.out };
+    p->send.call = (psrti_coll_call_t){ .what = PSRTI_COLL_SEND_TO,
+                                        .dtype = PSRT_F32,
+                                        .root = p->to,
+                                        .count = bytes / 4,
+                                        .in = p->send.in };
+    p->recv.call = (psrti_coll_call_t){ .what = PSRTI_COLL_RECV_FROM,
+                                        .dtype = PSRT_F32,
+                                        .root = p->from,
+                                        .count = bytes / 4,
+                                        .out = p->recv.out };
 }
 
 static void pair_check(pair_t *p)
@@ -163,7 +169,9 @@ Test(coll_many, what_a_member_that_does_not_call_stores_is_bounded)
     fb.on_ended = call_ended;
     uint64_t before = fb.delivered;
     for (uint32_t i = 0; i < CALLS; i++) {
-        psrti_coll_call_t like = { .what = PSRTI_COLL_BROADCAST, .dtype = PSRT_F32, .count = COUNT };
+        psrti_coll_call_t like = { .what = PSRTI_COLL_BROADCAST,
+                                   .dtype = PSRT_F32,
+                                   .count = COUNT };
         call_make(&calls[i], 2, like, 0, i);
         call_start(&calls[i], 0, comms[0]);
         ops[2 * i] = &calls[i].side[0].op;
