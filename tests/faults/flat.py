@@ -3,10 +3,12 @@
 
     flat.py [--seconds T]
 
-Memory (RSS), descriptors, threads and mappings of launcher, coordinator, servers, and the workers that stay
-are sampled once a second. The first third is for warming up. Of the rest the trend is the median of the
-slopes between any two samples (Theil-Sen), which a few samples that caught a visitor do not move. The run
-fails when the trend adds up to more than 2 MiB of memory, or to one descriptor, thread or mapping more.
+Memory (resident, private and shared), descriptors, threads and mappings of launcher, coordinator, servers,
+and the workers that stay are sampled once a second. The first third is for warming up. The rest is cut into
+parts, each with the median of its samples, which a few that caught a visitor do not move. A leak makes a
+slope: it rises from part to part. A pool that needs a segment more than ever before, or a heap, makes a step
+and keeps it. So the trend is what the median of these rises adds up to. The run fails when that is more than
+2 MiB of memory, or one descriptor, thread or mapping.
 """
 import argparse
 import mmap
@@ -20,9 +22,8 @@ import time
 from rig import PATIENCE, Failure, Rig
 from rounds import Plan
 
-RSS_LIMIT = 2 << 20
-COUNT_LIMIT = 1.0
-MEASURES = ("rss", "descriptors", "threads", "mappings")
+LIMITS = {"private": 2 << 20, "shared": 2 << 20, "descriptors": 1, "threads": 1, "mappings": 1}
+PARTS = 6
 
 
 class FlatRig(Rig):
@@ -45,22 +46,23 @@ class FlatRig(Rig):
 
 def sample(pid):
     with open(f"/proc/{pid}/statm") as f:
-        rss = int(f.read().split()[1]) * mmap.PAGESIZE
+        resident, shared = (int(n) * mmap.PAGESIZE for n in f.read().split()[1:3])
     with open(f"/proc/{pid}/maps") as f:
         maps = sum(1 for _ in f)
-    return rss, len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), maps
+    return (resident - shared, shared, len(os.listdir(f"/proc/{pid}/fd")),
+            len(os.listdir(f"/proc/{pid}/task")), maps)
 
 
-def trend(points):
-    """Growth from the first to the last of the (time, value), by the median of pairwise slopes."""
-    if len(points) > 400:  # that many pairs are enough
-        points = points[::len(points) // 400 + 1]
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[:i]]
-    return statistics.median(slopes) * (points[-1][0] - points[0][0]) if slopes else 0.0
+def trend(values):
+    """Growth from the first to the last part that goes on in between."""
+    ends = [len(values) * i // PARTS for i in range(PARTS + 1)]
+    levels = [statistics.median(values[a:b]) for a, b in zip(ends, ends[1:]) if a < b]
+    rises = [b - a for a, b in zip(levels, levels[1:])]
+    return statistics.median(rises) * len(rises) if rises else 0.0
 
 
 def watch(rig, seconds, out):
-    """{process: [(time, sample)]}; each is also written to `out`, if it is one."""
+    """{process: [sample]}; each is also written to `out`, if it is one."""
     places = [("launcher", 0), ("coordinator", 0), ("server", 0), ("server", 1), ("worker", 0),
               ("worker", 1)]
     pids = {f"{role}:{rank}": rig.ready_pid(role, rank) for role, rank in places}
@@ -71,24 +73,24 @@ def watch(rig, seconds, out):
         rig.check_alive()
         for name, pid in pids.items():
             try:
-                samples[name].append((time.monotonic(), sample(pid)))
+                samples[name].append(sample(pid))
                 if out:
-                    print(name, *samples[name][-1][1], file=out, flush=True)
+                    print(name, *samples[name][-1], file=out, flush=True)
             except OSError as e:
                 raise Failure(f"{name} ended: {e}") from e
     return samples
 
 
 def judge(samples):
-    print(f"{'process':14}" + "".join(f"{m + ' first':>18}{'last':>14}{'trend':>12}" for m in MEASURES))
+    print(f"{'process':14}" + "".join(f"{m + ' first':>18}{'last':>10}{'trend':>9}" for m in LIMITS))
     grown = []
     for name, all_of in samples.items():
         warm = all_of[len(all_of) // 3:]
         row = f"{name:14}"
-        for i, measure in enumerate(MEASURES):
-            growth = trend([(t, s[i]) for t, s in warm])
-            row += f"{warm[0][1][i]:18}{warm[-1][1][i]:14}{growth:12.1f}"
-            if growth >= (RSS_LIMIT if measure == "rss" else COUNT_LIMIT):
+        for i, (measure, limit) in enumerate(LIMITS.items()):
+            growth = trend([s[i] for s in warm])
+            row += f"{warm[0][i]:18}{warm[-1][i]:10}{growth:9.0f}"
+            if growth >= limit:
                 grown.append(f"{name}: {measure} by {growth:.0f}")
         print(row)
     if grown:
