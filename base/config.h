@@ -64,6 +64,14 @@ typedef enum psrti_config_type {
       "staging of a worker for pushes from ordinary memory")                                       \
     X(WINDOW, SIZE, "PSRT_WINDOW", "4MiB", NULL, 4096, 0, "payload in flight per connection")      \
     X(MAX_MESSAGE, SIZE, "PSRT_MAX_MESSAGE", "64MiB", NULL, 4096, 0, "largest payload accepted")   \
+    X(COLLECTIVES, BOOL, "PSRT_COLLECTIVES", "on", NULL, 0, 0,                                     \
+      "workers listen for one another; off: they listen on nothing, and have no communicators")    \
+    X(COLL_CHUNK, SIZE, "PSRT_COLL_CHUNK", "256KiB", NULL, 4096, 1u << 30,                         \
+      "piece of a buffer that a collective moves at once; the same on all workers")                \
+    X(COLL_EAGER, SIZE, "PSRT_COLL_EAGER", "64KiB", NULL, 1024, 1u << 30,                          \
+      "what a collective sends to a worker that has not called it; the same on all workers")       \
+    X(COLL_TIMEOUT, DURATION, "PSRT_COLL_TIMEOUT", "300s", NULL, 0, 0,                             \
+      "a collective without progress for this long fails and names who is missing; 0: never")      \
     X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                            \
       "how long a waiter polls before it sleeps, when cores are free")                             \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \

@@ -30,6 +30,7 @@ static void fail_as_told(psrti_worker_t *w, const psrti_note_t *note)
         psrti_client_table_fail(w->client, note->table, note->status, text);
     else
         psrti_client_fail(w->client, note->status, text);
+    if (!note->table) psrti_coll_fail(w->coll, note->status, text);
 }
 
 static void do_note(psrti_worker_t *w, psrti_note_t *note)
@@ -140,6 +141,7 @@ unsigned psrti_baton_move(psrti_worker_t *w)
     psrti_links_redial(w, now);
     w->timer = psrti_client_progress(w->client, now);
     events += psrti_ops_deliver(w);
+    if (w->meetings) events += psrti_comms_move(w, now);
     atomic_store_explicit(&w->last_progress, now, memory_order_relaxed);
     return events;
 }
@@ -163,6 +165,7 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
             continue;
         }
         if (!give_way && psrti_net_may_poll(w->net) && psrti_spin_again(&w->spin)) continue;
+        if (w->meetings && psrti_coll_idle(w->coll)) continue;
         uint64_t until = PSRTI_MIN(deadline, PSRTI_MIN(w->timer, w->next_redial));
         uint64_t now = psrti_now_ns();
         if (deadline <= now) return;

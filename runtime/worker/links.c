@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/core/bind.h"
 #include "runtime/worker/worker_int.h"
 
 #define BACKOFF_MIN (10 * PSRTI_NS_PER_MS)
@@ -27,6 +28,10 @@ static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psr
                     const char *text)
 {
     psrti_worker_t *w = arg;
+    if (PSRTI_TASK_ROLE(link->task) == PSRTI_WORKER) {
+        psrti_peers_on_link(w, link, event, status, text);
+        return;
+    }
     uint32_t owner = owner_of(link);
     psrti_wlink_t *l = &w->links[owner];
     switch (event) {
@@ -48,7 +53,9 @@ static void on_link(void *arg, psrti_link_t *link, psrti_link_event_t event, psr
 
 static psrt_rx_t on_msg(void *arg, psrti_link_t *link, psrt_msg_t *msg)
 {
-    return psrti_client_msg(((psrti_worker_t *)arg)->client, owner_of(link), msg);
+    psrti_worker_t *w = arg;
+    if (PSRTI_TASK_ROLE(link->task) == PSRTI_WORKER) return psrti_peers_on_msg(w, link, msg);
+    return psrti_client_msg(w->client, owner_of(link), msg);
 }
 
 static psrt_status_t env_send(void *arg, uint32_t owner, psrt_hdr_t *hdr, const void *data,
@@ -111,6 +118,7 @@ static void give_up(psrti_worker_t *w, uint32_t owner)
              w->links[owner].why);
     psrti_worker_lose(w, PSRT_ERR_UNREACHABLE, text);
     psrti_client_fail(w->client, PSRT_ERR_UNREACHABLE, text);
+    psrti_coll_fail(w->coll, PSRT_ERR_UNREACHABLE, text);
     w->next_redial = UINT64_MAX;
     psrti_links_drop(w);
     psrti_worker_event(w, PSRT_EVENT_LOST, text);
@@ -159,14 +167,35 @@ static void env_fence(void *arg, uint32_t owner)
 const psrti_client_env_t psrti_links_env = { NULL,     env_send,  env_map, env_verify,
                                              env_used, env_fence, 0 };
 
+/* Other workers dial, who are the only ones that may: a server has nothing to ask here. */
+static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char *text, size_t size)
+{
+    const psrti_worker_t *w = arg;
+    (void)incarnation;
+    if (PSRTI_TASK_ROLE(task) == PSRTI_WORKER && PSRTI_TASK_RANK(task) < w->p.workers)
+        return PSRT_OK;
+    snprintf(text, size, "worker:%u takes connections of workers alone", w->p.rank);
+    return PSRT_ERR_REFUSED;
+}
+
 psrt_status_t psrti_links_open(psrti_worker_t *w)
 {
+    char bind[PSRT_ADDR_MAX] = "";
+    int listen = w->p.workers > 1 && psrti_config_int(w->p.config, PSRTI_CONF_COLLECTIVES);
+    if (listen) {
+        psrt_status_t rc = psrti_bind_address(
+            "PSRT_BIND_ADDRESS", psrti_config_text(w->p.config, PSRTI_CONF_BIND_ADDRESS),
+            w->p.coordinator, bind, sizeof bind);
+        if (rc) return rc;
+    }
     psrti_net_params_t np = { .config = w->p.config,
                               .key = w->p.key,
                               .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
                               .transports = w->p.transports,
-                              .listen = 0,
+                              .listen = listen,
                               .listen_fd = -1,
+                              .bind_address = bind,
+                              .admit = admit,
                               .arg = w,
                               .on_link = on_link,
                               .on_msg = on_msg };
@@ -200,4 +229,5 @@ void psrti_links_view(psrti_worker_t *w, psrti_view_t *view)
         if (!o->alive || (l->incarnation && l->incarnation != o->incarnation)) drop(w, i);
         if (o->alive && !l->link && !l->redial && !lost) dial(w, i);
     }
+    if (!lost) psrti_peers_view(w);
 }

@@ -11,6 +11,10 @@
 
 static void op_free(psrt_op_t *op)
 {
+    if (op->coll) {
+        free(op->coll->all);
+        free(op->coll->lists);
+    }
     if (op->transfers != &op->one) free(op->transfers);
     free(op->cop.text);
     free(op);
@@ -31,6 +35,16 @@ void psrti_ops_free(psrti_worker_t *w)
         op_free(PSRTI_LIST_ENTRY(n, psrt_op_t, node));
 }
 
+void psrti_op_init(psrti_worker_t *w, psrt_op_t *op)
+{
+    op->worker = w;
+    op->refs = 2;
+    psrti_list_init(&op->cop.node);
+    psrti_list_init(&op->cop.parts);
+    op->note.kind = PSRTI_NOTE_SUBMIT;
+    op->note.op = op;
+}
+
 static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, size_t count)
 {
     psrt_op_t *op = malloc(sizeof *op); /* glibc's calloc passes its cache by */
@@ -43,18 +57,16 @@ static psrt_op_t *op_new(psrti_worker_t *w, const psrti_transfer_t *transfers, s
     }
     memcpy(op->transfers, transfers, count * sizeof *transfers);
     op->count = count;
-    op->worker = w;
-    op->refs = 2;
-    psrti_list_init(&op->cop.node);
-    psrti_list_init(&op->cop.parts);
-    op->note.kind = PSRTI_NOTE_SUBMIT;
-    op->note.op = op;
+    psrti_op_init(w, op);
     return op;
 }
 
 void psrti_op_start(psrti_worker_t *w, psrt_op_t *op)
 {
-    psrti_client_submit(w->client, &op->cop, op->transfers, op->count);
+    if (op->coll)
+        psrti_comm_op_start(op->coll);
+    else
+        psrti_client_submit(w->client, &op->cop, op->transfers, op->count);
 }
 
 /* ---- callbacks --------------------------------------------------------------------------------- */
@@ -130,16 +142,18 @@ unsigned psrti_ops_deliver(psrti_worker_t *w)
     return events;
 }
 
+void psrti_op_deliver(psrti_worker_t *w, psrt_op_t *op)
+{
+    pthread_mutex_lock(&w->lock);
+    op_done(w, op);
+    if (w->sleepers) pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- what the user calls ----------------------------------------------------------------------- */
 
-psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *transfers,
-                                  size_t count, const psrti_submit_t *how, psrt_op_t **op_p)
+void psrti_op_submit(psrti_worker_t *w, psrt_op_t *op)
 {
-    psrt_op_t *op = op_new(w, transfers, count);
-    if (!op) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for an operation");
-    op->callback = how->callback;
-    op->arg = how->arg;
-    if (how->deadline_ns) op->cop.deadline = psrti_deadline(how->deadline_ns);
     pthread_mutex_lock(&w->lock);
     w->live_ops++;
     psrti_list_push(&w->ops, &op->node);
@@ -147,7 +161,7 @@ psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *tra
         pthread_mutex_unlock(&w->lock);
         psrti_inbox_read(w);
         psrti_op_start(w, op);
-        if (++w->unpolled < POLL_EVERY)
+        if (!op->coll && ++w->unpolled < POLL_EVERY)
             psrti_baton_send(w);
         else
             psrti_baton_move(w);
@@ -158,6 +172,17 @@ psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *tra
         pthread_mutex_unlock(&w->lock);
         psrti_net_wake(w->net);
     }
+}
+
+psrt_status_t psrti_worker_submit(psrti_worker_t *w, const psrti_transfer_t *transfers,
+                                  size_t count, const psrti_submit_t *how, psrt_op_t **op_p)
+{
+    psrt_op_t *op = op_new(w, transfers, count);
+    if (!op) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for an operation");
+    op->callback = how->callback;
+    op->arg = how->arg;
+    if (how->deadline_ns) op->cop.deadline = psrti_deadline(how->deadline_ns);
+    psrti_op_submit(w, op);
     *op_p = op;
     return PSRT_OK;
 }
@@ -192,7 +217,10 @@ static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
     char text[PSRTI_ERROR_MAX] = "the operation is still being submitted";
     psrti_baton_take(w);
     int done = atomic_load(&op->done);
-    if (!done) psrti_client_describe(w->client, &op->cop, text, sizeof text);
+    if (!done && op->coll)
+        psrti_coll_describe(&op->coll->core, text, sizeof text);
+    else if (!done)
+        psrti_client_describe(w->client, &op->cop, text, sizeof text);
     psrti_baton_give(w);
     if (done) return PSRT_OK;
     return psrti_fail(PSRT_ERR_TIMEOUT, "timed out, %s", text);
@@ -239,7 +267,10 @@ void psrti_worker_cancel(psrt_op_t *op)
     psrti_worker_t *w = op->worker;
     psrti_baton_take(w);
     psrti_inbox_read(w);
-    psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);
+    if (op->coll)
+        psrti_coll_cancel(&op->coll->core, PSRT_ERR_CANCELED, "the operation was canceled");
+    else
+        psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);
     if (calling != w) psrti_baton_move(w);
     psrti_baton_give(w);
 }

@@ -147,7 +147,11 @@ static psrt_status_t start_keeper(psrti_worker_t *w)
 
 static psrt_status_t join_job(psrti_worker_t *w)
 {
+    psrti_view_owner_t own = { .naddrs = 0 };
+    own.naddrs = psrti_net_addrs(w->net, own.addr, PSRTI_ADDRS_PER_OWNER);
     psrti_member_params_t mp = { .config = w->p.config,
+                                 .nthreads = 1,
+                                 .threads = &own,
                                  .key = w->p.key,
                                  .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
                                  .workers = w->p.workers,
@@ -174,7 +178,8 @@ static void init_sync(psrti_worker_t *w)
     psrti_list_init(&w->inbox);
     psrti_list_init(&w->pending);
     psrti_list_init(&w->ops);
-    w->next_redial = w->timer = UINT64_MAX;
+    psrti_list_init(&w->comms);
+    w->next_redial = w->next_peer_dial = w->timer = UINT64_MAX;
     psrti_spin_init(&w->spin, psrti_config_u64(w->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));
 }
@@ -194,6 +199,7 @@ psrt_status_t psrti_worker_start(const psrti_worker_start_t *params, psrti_worke
         rc = psrti_client_create(params->rank, psrti_config_u64(params->config, PSRTI_CONF_RETRY),
                                  psrti_config_u64(params->config, PSRTI_CONF_CANCEL_TIMEOUT),
                                  w->kernels, &env, &w->client);
+    if (!rc) rc = psrti_comms_open(w);
     if (!rc) rc = psrti_links_open(w);
     if (!rc) rc = start_keeper(w);
     if (!rc) rc = join_job(w);
@@ -212,7 +218,7 @@ static void drain(psrti_worker_t *w)
     uint64_t deadline = psrti_deadline(psrti_config_u64(w->p.config, PSRTI_CONF_DRAIN_TIMEOUT));
     for (;;) {
         psrti_baton_take(w);
-        uint64_t left = psrti_client_outstanding(w->client);
+        uint64_t left = psrti_client_outstanding(w->client) + psrti_coll_unsent(w->coll);
         uint64_t now = psrti_now_ns();
         if (left && now < deadline) psrti_net_sleep(w->net, PSRTI_NS_PER_MS);
         psrti_baton_give(w);
@@ -241,7 +247,9 @@ static void end_ops(psrti_worker_t *w)
 {
     psrti_baton_take(w);
     psrti_client_fail(w->client, PSRT_ERR_CLOSED, "the context was closed");
+    psrti_coll_fail(w->coll, PSRT_ERR_CLOSED, "the context was closed");
     psrti_links_drop(w);
+    psrti_peers_drop(w);
     psrti_baton_move(w);
     psrti_baton_give(w);
 }
@@ -271,6 +279,7 @@ void psrti_worker_stop(psrti_worker_t *w)
     psrti_member_stop(w->member);
     stop_keeper(w);
     free_notes(w);
+    psrti_comms_close(w);
     psrti_client_destroy(w->client);
     psrti_net_close(w->net);
     psrti_ops_free(w);

@@ -6,8 +6,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <psrt/comm.h>
+
 #include "base/spin.h"
 #include "runtime/cluster/member.h"
+#include "runtime/coll/coll.h"
 #include "runtime/core/net.h"
 #include "runtime/worker/worker.h"
 
@@ -37,7 +40,39 @@ struct psrt_op {
     size_t count;
     psrti_transfer_t one, *transfers; /* &one, or malloc'ed */
     psrti_note_t note;
+    struct psrti_wcollop
+        *coll; /* a collective or the creation of a communicator, around this; NULL: transfers */
 };
+
+/* Its result is kept where that of transfers is. */
+typedef struct psrti_wcollop {
+    psrt_op_t op; /* first */
+    psrti_collop_t core;
+    psrti_coll_call_t call;
+    psrti_comm_t *comm;
+    psrt_comm_t *makes; /* creation: the handle; NULL: a collective             */
+    struct colour_key {
+        int32_t colour, key;
+    } own, *all;     /* split: of the members of the parent; NULL: not asked */
+    uint64_t *lists; /* the v ones: counts and offsets; NULL: none           */
+} psrti_wcollop_t;
+
+/* A communicator as the user holds it. */
+struct psrt_comm {
+    psrti_list_t node; /* in w->comms */
+    psrti_worker_t *worker;
+    psrti_comm_t *core; /* NULL: not made (yet), or a split gave none */
+    int making;         /* the operation of its creation has not ended       */
+    int freed;          /* by the user, meanwhile                            */
+};
+
+/* Another worker. */
+typedef struct psrti_wpeer {
+    psrti_link_t *link; /* NULL: none */
+    int up;
+    uint64_t incarnation;      /* of the link              */
+    uint64_t dial_at, backoff; /* 0: not waiting to dial */
+} psrti_wpeer_t;
 
 /* A declaration that waits for the coordinator; on w->pending. */
 typedef struct psrti_pending {
@@ -93,6 +128,12 @@ struct psrti_worker {
     psrti_wlink_t *links; /* by owner */
     uint64_t next_redial, timer;
     unsigned unpolled; /* submissions since the links were looked at */
+    psrti_coll_t *coll;
+    psrti_wpeer_t *peers; /* by rank */
+    psrti_list_t comms;
+    uint32_t
+        meetings; /* communicators, links to workers, collectives: without one there is nothing to move */
+    uint64_t next_peer_dial;
     psrti_spin_t spin;
     _Atomic uint64_t last_progress; /* read by the keeper */
 
@@ -135,10 +176,30 @@ void psrti_links_redial(psrti_worker_t *w, uint64_t now);
 void psrti_links_drop(psrti_worker_t *w); /* all */
 extern const psrti_client_env_t psrti_links_env;
 
+/* peers.c: links to other workers, with the baton */
+psrt_status_t psrti_peers_open(psrti_worker_t *w);
+void psrti_peers_on_link(psrti_worker_t *w, psrti_link_t *link, psrti_link_event_t event,
+                         psrt_status_t status, const char *text);
+psrt_rx_t psrti_peers_on_msg(psrti_worker_t *w, psrti_link_t *link, psrt_msg_t *msg);
+void psrti_peers_view(psrti_worker_t *w);
+void psrti_peers_redial(psrti_worker_t *w, uint64_t now);
+void psrti_peers_drop(psrti_worker_t *w); /* all */
+extern const psrti_coll_env_t psrti_peers_env;
+
+/* comm.c: with the baton */
+psrt_status_t psrti_comms_open(psrti_worker_t *w);
+void psrti_comms_close(psrti_worker_t *w);
+void psrti_comm_op_start(psrti_wcollop_t *op);
+unsigned psrti_comms_move(psrti_worker_t *w, uint64_t now); /* and sets w->timer */
+
 /* op.c */
-void psrti_op_start(psrti_worker_t *w, psrt_op_t *op); /* with the baton */
-unsigned psrti_ops_deliver(psrti_worker_t *w);         /* with the baton; those that ended */
-void psrti_ops_free(psrti_worker_t *w);                /* all have ended */
+void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);  /* with the baton */
+void psrti_op_init(psrti_worker_t *w, psrt_op_t *op);   /* zeroed before */
+void psrti_op_submit(psrti_worker_t *w, psrt_op_t *op); /* starts it, or leaves it in the inbox */
+unsigned psrti_ops_deliver(psrti_worker_t *w);          /* with the baton; those that ended */
+void psrti_op_deliver(psrti_worker_t *w,
+                      psrt_op_t *op);   /* one that is not of the client, likewise */
+void psrti_ops_free(psrti_worker_t *w); /* all have ended */
 /* Around a callback of the user; `enter` returns what `leave` takes. */
 const psrti_worker_t *psrti_callback_enter(const psrti_worker_t *w);
 void psrti_callback_leave(const psrti_worker_t *outer);

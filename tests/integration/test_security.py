@@ -30,8 +30,13 @@ class Security(JobTest):
             servers = listening([s.proc.pid for s in job.srv])
             self.assertEqual(len(servers), 2)
             self.assertEqual({a for a, _ in servers}, {expect})
-            self.assertEqual(listening([t.proc.pid for t in w]), set())
+            workers = listening([t.proc.pid for t in w])
+            self.assertEqual((len(workers), {a for a, _ in workers}), (2, {expect}))
             self.check_well(job, w)
+        job, w = self.started(2, 2, PSRT_COLLECTIVES="off")
+        every(w, "table t n=1000 opt=none")
+        self.assertEqual(listening([t.proc.pid for t in w]), set())
+        self.check_well(job, w)
 
     def test_strange_bytes_change_nothing(self):
         rng = random.Random(7)

@@ -73,8 +73,11 @@ class Strangers(JobTest):
         for level in LEVELS:
             job, w = self.at_level(level)
             ports = wire.listening([t.proc.pid for t in job.tasks if t.alive()])
-            self.assertEqual(ports, {self.control, self.data})
-            for port, curve in ((self.control, level != "off"), (self.data, level == "encrypted")):
+            worker = wire.listening([w[0].proc.pid])
+            self.assertEqual(ports, {self.control, self.data} | wire.listening([a.proc.pid for a in w]))
+            self.assertEqual(len(worker), 1)
+            for port, curve in ((self.control, level != "off"), (self.data, level == "encrypted"),
+                                (*worker, level == "encrypted")):
                 for name, data in self.probes(job):
                     got = wire.answer(port, data, 0.3 * SLOW)
                     with self.subTest(level=level, port=port, probe=name):

@@ -58,6 +58,8 @@ static void open_rig(rig_t *r, const char *timeout)
     cr_assert_eq(
         psrti_client_create(0, PSRTI_NS_PER_S, PSRTI_NS_PER_S, w->kernels, &env, &w->client),
         PSRT_OK);
+    psrti_list_init(&w->comms);
+    cr_assert_eq(psrti_comms_open(w), PSRT_OK, "%s", psrt_last_error());
     cr_assert_eq(psrti_links_open(w), PSRT_OK, "%s", psrt_last_error());
 }
 
@@ -65,6 +67,7 @@ static void close_rig(rig_t *r)
 {
     psrti_worker_t *w = &r->w;
     psrti_links_drop(w);
+    psrti_comms_close(w);
     psrti_client_destroy(w->client);
     psrti_net_close(w->net);
     psrti_view_unref(w->view);
