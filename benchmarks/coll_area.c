@@ -78,8 +78,9 @@ static char *map_aligned(int fd, uint64_t bytes)
     char *base = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return NULL;
     char *at = base + (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
-    void *mapped = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    return mapped == MAP_FAILED ? NULL : at;
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+        return NULL;
+    return at;
 }
 
 coll_area_t *coll_area_open(const char *path, uint32_t rank, uint32_t ranks)

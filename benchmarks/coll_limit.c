@@ -11,6 +11,7 @@
 
 typedef void add_fn(float *dst, const float *a, const float *b, uint64_t elements);
 typedef void copy_fn(float *dst, const float *src, uint64_t elements);
+typedef void pass_fn(const coll_limit_t *limit, copy_fn *write, const coll_call_t *call);
 
 static void add_plain(float *dst, const float *a, const float *b, uint64_t elements)
 {
@@ -114,6 +115,12 @@ static void pass(const coll_limit_t *l, copy_fn *write, const coll_call_t *call)
     }
 }
 
+/* More reads, but nobody writes into memory of others. */
+static void pass_alone(const coll_limit_t *l, copy_fn *write, const coll_call_t *call)
+{
+    reduce(l, write, 0, call->count, l->rank, 1, 0);
+}
+
 static void meet(coll_limit_t *l)
 {
     coll_area_tell(l->area, ++l->told);
@@ -121,11 +128,11 @@ static void meet(coll_limit_t *l)
         coll_area_await(l->area, rank, l->told);
 }
 
-static void run(coll_limit_t *l, copy_fn *write, const coll_call_t *call)
+static void run(coll_limit_t *l, pass_fn *passes, copy_fn *write, const coll_call_t *call)
 {
     meet(l);
     if (call->kind == COLL_BARRIER) return;
-    pass(l, write, call);
+    passes(l, write, call);
     meet(l);
 }
 
@@ -133,13 +140,25 @@ static void run(coll_limit_t *l, copy_fn *write, const coll_call_t *call)
 
 static int run_in_caches(void *state, const coll_call_t *call)
 {
-    run(state, copy, call);
+    run(state, pass, copy, call);
     return 0;
 }
 
 static int run_past_caches(void *state, const coll_call_t *call)
 {
-    run(state, copy_past, call);
+    run(state, pass, copy_past, call);
+    return 0;
+}
+
+static int run_alone_in_caches(void *state, const coll_call_t *call)
+{
+    run(state, pass_alone, copy, call);
+    return 0;
+}
+
+static int run_alone_past_caches(void *state, const coll_call_t *call)
+{
+    run(state, pass_alone, copy_past, call);
     return 0;
 }
 
@@ -164,15 +183,20 @@ void coll_limit_init(coll_limit_t *limit, coll_area_t *area, uint32_t rank, uint
                      coll_backend_t backends[COLL_LIMITS])
 {
     *limit = (coll_limit_t){ .area = area, .rank = rank, .size = size };
-    backends[0] = (coll_backend_t){ .impl = "limit",
-                                    .transport = "shm",
-                                    .state = limit,
-                                    .rank = rank,
-                                    .size = size,
-                                    .kinds = (1u << COLL_KINDS) - 1,
-                                    .run = run_in_caches,
-                                    .allocate = allocate,
-                                    .release = release };
-    backends[1] = backends[0];
-    backends[1].run = run_past_caches;
+    static int (*const runs[COLL_LIMITS])(void *, const coll_call_t *) = {
+        run_in_caches, run_past_caches, run_alone_in_caches, run_alone_past_caches
+    };
+    for (unsigned i = 0; i < COLL_LIMITS; i++) {
+        int alone = runs[i] == run_alone_in_caches || runs[i] == run_alone_past_caches;
+        unsigned kinds = alone ? 1u << COLL_ALLREDUCE | 1u << COLL_LATENCY : (1u << COLL_KINDS) - 1;
+        backends[i] = (coll_backend_t){ .impl = "limit",
+                                        .transport = "shm",
+                                        .state = limit,
+                                        .rank = rank,
+                                        .size = size,
+                                        .kinds = kinds,
+                                        .run = runs[i],
+                                        .allocate = allocate,
+                                        .release = release };
+    }
 }

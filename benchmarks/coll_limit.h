@@ -9,7 +9,9 @@
 
 #include "coll_area.h"
 
-#define COLL_LIMITS 2 /* writing in and past the caches; the faster one is the limit */
+/* Writing in and past the caches, and allreduce also with each rank summing everything for itself; the fastest one
+ * is the limit. */
+#define COLL_LIMITS 4
 
 typedef struct coll_limit {
     coll_area_t *area;

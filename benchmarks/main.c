@@ -4,6 +4,7 @@
 
 #include <psrt/psrt.h>
 
+#include "coll.h"
 #include "flags.h"
 #include "kernels.h"
 #include "ps.h"
@@ -14,6 +15,7 @@ static const struct {
     int (*run)(int argc, char **argv); /* arguments after the subcommand; returns the exit code */
 } subcommands[] = {
     { "ps", "push, pull and push_pull between workers and servers", bench_ps },
+    { "coll", "collectives between workers", bench_coll },
     { "kernels", "copies, sums, conversions and optimizers in memory", bench_kernels },
 };
 
