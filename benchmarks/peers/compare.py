@@ -1,149 +1,112 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Push, pull and push_pull beside MXNet's distributed KVStore (ps-lite), in turn, in one run.
-
-Started by `scripts/bench --peers`; README.md says what is compared.
-"""
+"""This library beside its peers, in turn, in one run. Started by `scripts/bench --peers`; README.md says what is
+compared."""
 import argparse
+import datetime
 import json
 import os
-import signal
-import socket
-import statistics
+import platform
 import subprocess
 import sys
 import tempfile
 
+import collectives
+import environment
+import kvstore
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = ["mxnet==1.9.1", "numpy==1.23.5"]  # it uses np.bool, which later ones do not have
-OPS = ["push", "pull", "push_pull"]
-OURS = {"shm": ["--transports", "shm"],
-        "zmq off": ["--transports", "zmq", "--security", "off"],
-        "zmq encrypted": ["--transports", "zmq", "--security", "encrypted"]}
-SIZES = "4,1024,65536,1048576,16777216,67108864"
-JOB_TIMEOUT = 300
+RESULTS = os.path.join(os.path.dirname(HERE), "results")
+COLLECTIVES = "allreduce,broadcast,allgather,reduce_scatter,alltoall,barrier,latency"
 
 
-def environment(folder):
-    """A virtual environment of its own: MXNet wants an older numpy than anything else here."""
-    python = os.path.join(folder, "bin", "python")
-    done = os.path.join(folder, "complete")
-    if not os.path.exists(done):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                        *PACKAGES], check=True)
-        subprocess.run([python, "-c", "import mxnet"], check=True)
-        with open(done, "w", encoding="utf-8"):
-            pass
-    return python
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return {"cpu": names[0] if names else platform.machine(), "cores": os.cpu_count(),
+            "kernel": platform.release(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def commit():
+    done = subprocess.run(["git", "describe", "--always", "--dirty=-modified", "--abbrev=7",
+                           "--exclude=*"], cwd=HERE, stdout=subprocess.PIPE, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
-def start(command, role, port):
-    env = dict(os.environ, DMLC_ROLE=role, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(port),
-               DMLC_NUM_WORKER="1", DMLC_NUM_SERVER="1", DMLC_NODE_HOST="127.0.0.1")
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True,
-                            start_new_session=True)
+def write(path, data):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.write("\n")
+    print(f"wrote {path}", file=sys.stderr)
 
 
-def stop(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-
-def mxnet_rows(python, sizes, seconds):
-    """One scheduler, one server, one worker, as its users start them by hand."""
-    port = free_port()
-    helper = [python, "-c", "import mxnet"]
-    worker = [python, os.path.join(HERE, "mxnet_worker.py"), sizes, str(seconds)]
-    processes = [start(command, role, port) for command, role in
-                 ((helper, "scheduler"), (helper, "server"), (worker, "worker"))]
+def plot(args, rows, folder, prefix):
     try:
-        out, _ = processes[2].communicate(timeout=JOB_TIMEOUT)
-        if processes[2].returncode:
-            raise SystemExit(f"MXNet's worker ended with {processes[2].returncode}")
-    finally:
-        for process in processes:
-            stop(process)
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        python = environment.create(os.path.join(args.environment, "plots"), ["matplotlib"],
+                                    "matplotlib")
+    except subprocess.CalledProcessError as error:
+        print(f"no plots: {error}", file=sys.stderr)
+        return
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(rows, file)
+        file.flush()
+        subprocess.run([python, os.path.join(HERE, "plots.py"), file.name,
+                        os.path.join(folder, prefix)], check=True)
 
 
-def our_rows(bench, flags, sizes, seconds):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rows.json")
-        subprocess.run([bench, "ps", "--sizes", sizes, "--buffers", "psrt", "--seconds", str(seconds),
-                        "--json", path, *flags], check=True, stdout=subprocess.DEVNULL)
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+def size(text):
+    for suffix, factor in (("KiB", 1 << 10), ("MiB", 1 << 20)):
+        if text.endswith(suffix):
+            return int(text[:-3]) * factor
+    return int(text)
 
 
-def measure(args):
-    """{(who, op, bytes): rows of the rounds}; in each round everybody has a turn."""
-    python = environment(args.environment)
-    found = {}
-    for number in range(args.rounds):
-        print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
-        turns = {name: our_rows(args.bench, flags, args.sizes, args.seconds)
-                 for name, flags in OURS.items()}
-        turns["mxnet"] = mxnet_rows(python, args.sizes, args.seconds)
-        for name, rows in turns.items():
-            for row in rows:
-                found.setdefault((name, row["op"], row["bytes"]), []).append(row)
-    return found
-
-
-def summarize(found):
-    """Medians; a ratio above 1 says that we are faster."""
-    def median(name, op, size, key):
-        return statistics.median(row[key] for row in found[name, op, size])
-
-    result = []
-    for size in sorted({size for _, _, size in found}):
-        for op in OPS:
-            row = {"op": op, "bytes": size}
-            for name in [*OURS, "mxnet"]:
-                row[name] = {key: median(name, op, size, key) for key in ("gbps", "p50_us", "ops_per_s")}
-            for name in OURS:
-                row[name]["ratio"] = median(name, op, size, "ratio")
-                row[name]["faster"] = row[name]["ops_per_s"] / row["mxnet"]["ops_per_s"]
-                row[name]["sooner"] = row["mxnet"]["p50_us"] / row[name]["p50_us"]
-            result.append(row)
-    return result
-
-
-def print_table(result):
-    print("ops/s: ours divided by MXNet's, several in flight; p50: MXNet's divided by ours, one at a time")
-    print(f"{'op':9} {'bytes':>9} {'mxnet GB/s':>11} {'p50 us':>10} | "
-          + " | ".join(f"{name + ' GB/s':>19} {'ops/s':>7} {'p50':>7}" for name in OURS))
-    for row in result:
-        theirs = row["mxnet"]
-        print(f"{row['op']:9} {row['bytes']:9} {theirs['gbps']:11.4f} {theirs['p50_us']:10.1f} | "
-              + " | ".join(f"{row[name]['gbps']:19.4f} {row[name]['faster']:6.1f}x "
-                           f"{row[name]['sooner']:6.1f}x" for name in OURS))
+def parse():
+    parser = argparse.ArgumentParser(prog="scripts/bench --peers")
+    parser.add_argument("--bench", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--environment", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=("collectives", "kvstore"), help="one of the two parts")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a cell, about")
+    parser.add_argument("--ranks", default="2,4,8", help="of collectives, comma list")
+    parser.add_argument("--collectives", default=COLLECTIVES, help=f"(default {COLLECTIVES})")
+    parser.add_argument("--min", type=size, default="4KiB", help="first size of collectives")
+    parser.add_argument("--max", type=size, default="256MiB", help="last size of collectives")
+    parser.add_argument("--factor", type=int, default=4, help="from one size to the next")
+    parser.add_argument("--kvstore-sizes", default=kvstore.SIZES, help="in bytes, comma list")
+    parser.add_argument("--json", help="also write all figures to this file")
+    parser.add_argument("--plots", help="folder for the plots (default: below the build folder)")
+    parser.add_argument("--save", action="store_true", help="figures and plots into benchmarks/results")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bench", required=True, help="psrt-bench")
-    parser.add_argument("--environment", required=True, help="folder for MXNet's virtual environment")
-    parser.add_argument("--sizes", default=SIZES, help="in bytes, comma list")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of a cell, about")
-    parser.add_argument("--json", help="also write the table to this file")
-    args = parser.parse_args()
-    result = summarize(measure(args))
-    print_table(result)
+    args = parse()
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    data = {"date": now, "commit": commit(), "machine": machine(),
+            "command": "scripts/bench --peers " + " ".join(sys.argv[5:])}
+    if args.only != "kvstore":
+        rows = data["collectives"] = collectives.measure(args)
+        collectives.print_table(rows)
+        collectives.print_marks(rows)
+        data["marks"] = [{"mark": what, "measured": value, "reached": reached}
+                         for what, value, reached in collectives.marks(rows)]
+    if args.only != "collectives":
+        try:
+            data["kvstore"] = kvstore.summarize(kvstore.measure(args))
+            kvstore.print_table(data["kvstore"])
+        except (kvstore.Failed, subprocess.SubprocessError) as reason:
+            print(f"left out: MXNet: {reason}", file=sys.stderr)
+    name = f"peers-{now.replace(':', '')}-{data['commit']}"
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+        write(args.json, data)
+    if args.save:
+        write(os.path.join(RESULTS, name + ".json"), data)
+    if "collectives" in data:
+        folder = args.plots or (RESULTS if args.save else os.path.join(args.environment, "plotted"))
+        plot(args, data["collectives"], folder, name if args.save else "collectives")
 
 
 if __name__ == "__main__":
