@@ -13,6 +13,7 @@
 #define MAX_COUNT 65537
 #endif
 #define GUARD 128 /* bytes around dst that nobody may touch */
+#define MEMORY ((MAX_COUNT + 64) / 64 * 64 * sizeof(double) + 4 * GUARD) /* a multiple of 64 */
 
 static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64, PSRT_F16, PSRT_BF16, PSRT_I32,
                                        PSRT_I64, PSRT_I8,  PSRT_I16, PSRT_U8 };
@@ -176,7 +177,7 @@ typedef struct rig {
 
 static void *get_memory(void)
 {
-    void *p = aligned_alloc(64, (MAX_COUNT + 64) * sizeof(double) + 2 * GUARD);
+    void *p = aligned_alloc(64, MEMORY);
     cr_assert(p);
     return p;
 }
@@ -220,7 +221,8 @@ static void same(const rig_t *rig, const reduction_t *r, const void *got, const 
 typedef void (*reduce_fn)(const psrti_kernels_t *k, psrt_dtype_t dtype, psrt_redop_t op, void *dst,
                           const void *const *src, unsigned nsrc, uint64_t n, uint32_t ranks);
 
-/* Into a place of its own, `shift` elements off a line of the cache, sources off by others. */
+/* Into a place of its own, `shift` elements off a line of the cache, sources up to the
+ * end of their memory, where reading on is seen by sanitizers. */
 static void check_apart(const rig_t *rig, const reduction_t *r, unsigned shift, reduce_fn reduce,
                         const char *how)
 {
@@ -228,7 +230,8 @@ static void check_apart(const rig_t *rig, const reduction_t *r, unsigned shift, 
     const void *src[SOURCES];
     unsigned char *whole = rig->memory[SOURCES], *dst = whole + GUARD + shift * size;
     for (unsigned j = 0; j < r->nsrc; j++) {
-        unsigned char *place = (unsigned char *)rig->memory[j] + (shift ? j + 1 : 0) * size;
+        unsigned char *place = rig->memory[j];
+        if (shift) place += MEMORY - bytes;
         memcpy(place, rig->input[j], bytes);
         src[j] = place;
     }
