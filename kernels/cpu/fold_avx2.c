@@ -37,21 +37,31 @@ PSRTI_TARGET_AVX2 static inline void store_half(void *p, __m128i v, int stream)
 DEFINE_HALF(f16)
 DEFINE_HALF(bf16)
 
-PSRTI_TARGET_AVX2 static inline int fold_nan_f32(fold_f32_t a, fold_f32_t b, fold_f32_t c,
-                                                 fold_f32_t d)
-{
-    const __m256 ab = _mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
-    const __m256 cd = _mm256_cmp_ps((__m256)c, (__m256)d, _CMP_UNORD_Q);
-    return _mm256_movemask_ps(_mm256_or_ps(ab, cd));
-}
-
-PSRTI_TARGET_AVX2 static inline int fold_nan_f64(fold_f64_t a, fold_f64_t b, fold_f64_t c,
-                                                 fold_f64_t d)
-{
-    const __m256d ab = _mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_UNORD_Q);
-    const __m256d cd = _mm256_cmp_pd((__m256d)c, (__m256d)d, _CMP_UNORD_Q);
-    return _mm256_movemask_pd(_mm256_or_pd(ab, cd));
-}
+/* The instructions give the second operand where one is NaN or both are zeros. So of both ways round, zeros of both
+ * signs are -0 or'ed and 0 and'ed; NaN or'ed with anything is NaN, and'ed it need not be. */
+#define DEFINE_OPS(TYPE, V, P)                                                                     \
+    PSRTI_TARGET_AVX2 static inline fold_##TYPE##_t fold_op_min_##TYPE(fold_##TYPE##_t a,          \
+                                                                       fold_##TYPE##_t b)          \
+    {                                                                                              \
+        const V x = (V)a, y = (V)b;                                                                \
+        return (fold_##TYPE##_t)_mm256_or_##P(_mm256_min_##P(x, y), _mm256_min_##P(y, x));         \
+    }                                                                                              \
+    PSRTI_TARGET_AVX2 static inline fold_##TYPE##_t fold_op_max_##TYPE(fold_##TYPE##_t a,          \
+                                                                       fold_##TYPE##_t b)          \
+    {                                                                                              \
+        const V x = (V)a, y = (V)b, nan = _mm256_cmp_##P(x, y, _CMP_UNORD_Q);                      \
+        const V both = _mm256_and_##P(_mm256_max_##P(x, y), _mm256_max_##P(y, x));                 \
+        return (fold_##TYPE##_t)_mm256_or_##P(both, nan);                                          \
+    }                                                                                              \
+    PSRTI_TARGET_AVX2 static inline int fold_nan_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b,      \
+                                                        fold_##TYPE##_t c, fold_##TYPE##_t d)      \
+    {                                                                                              \
+        const V ab = _mm256_cmp_##P((V)a, (V)b, _CMP_UNORD_Q);                                     \
+        const V cd = _mm256_cmp_##P((V)c, (V)d, _CMP_UNORD_Q);                                     \
+        return _mm256_movemask_##P(_mm256_or_##P(ab, cd));                                         \
+    }
+DEFINE_OPS(f32, __m256, ps)
+DEFINE_OPS(f64, __m256d, pd)
 
 #define fold_fence() _mm_sfence()
 #include "kernels/cpu/fold_vector.h"

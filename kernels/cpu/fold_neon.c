@@ -28,7 +28,16 @@ static inline void fold_store(void *p, fold_bits_t v, int stream)
 DEFINE_HALF(f16)
 DEFINE_HALF(bf16)
 
-#define DEFINE_NAN(TYPE)                                                                           \
+/* FMIN and FMAX order zeros by their sign, and NaN goes through. */
+#define DEFINE_OPS(TYPE, V)                                                                        \
+    static inline fold_##TYPE##_t fold_op_min_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)         \
+    {                                                                                              \
+        return (fold_##TYPE##_t)vminq_##TYPE((V)a, (V)b);                                          \
+    }                                                                                              \
+    static inline fold_##TYPE##_t fold_op_max_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)         \
+    {                                                                                              \
+        return (fold_##TYPE##_t)vmaxq_##TYPE((V)a, (V)b);                                          \
+    }                                                                                              \
     static inline int fold_nan_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b, fold_##TYPE##_t c,     \
                                       fold_##TYPE##_t d)                                           \
     {                                                                                              \
@@ -36,8 +45,8 @@ DEFINE_HALF(bf16)
                                    (fold_bits_t)(c == c) & (fold_bits_t)(d == d);                  \
         return (number[0] & number[1]) != UINT64_MAX;                                              \
     }
-DEFINE_NAN(f32)
-DEFINE_NAN(f64)
+DEFINE_OPS(f32, float32x4_t)
+DEFINE_OPS(f64, float64x2_t)
 
 #define fold_fence() ((void)0)
 #include "kernels/cpu/fold_vector.h"

@@ -6,6 +6,8 @@
  *   fold_load_f16, _bf16    const uint16_t * to a vector of f32 (fold_f32_t)
  *   fold_store_f16, _bf16   such a vector to uint16_t *, with `stream`
  *   fold_store              any vector to memory of any alignment; with `stream` of that of a vector
+ *   fold_op_min_f32, _f64   of two vectors, as psrti_min_f32; any NaN will do
+ *   fold_op_max_f32, _f64   likewise
  *   fold_nan_f32, _f64      whether any element of four vectors is NaN
  *   fold_fence              after stores with `stream`
  *
@@ -37,8 +39,7 @@ DEFINE_ACCESS(i32, int32_t)
 DEFINE_ACCESS(i64, int64_t)
 DEFINE_ACCESS(u8, uint8_t)
 
-/* A comparison gives all bits of an element or none. Neither below, above nor equal: NaN; for min the bits of
- * both, or'ed, are NaN as they stand. Zeros of both signs: or'ed -0, and'ed +0. */
+/* A comparison gives all bits of an element or none. */
 #define DEFINE_FLOAT_OPS(TYPE, QUIET)                                                              \
     FOLD_FUNCTION fold_##TYPE##_t fold_op_sum_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)         \
     {                                                                                              \
@@ -47,20 +48,6 @@ DEFINE_ACCESS(u8, uint8_t)
     FOLD_FUNCTION fold_##TYPE##_t fold_op_prod_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)        \
     {                                                                                              \
         return a * b;                                                                              \
-    }                                                                                              \
-    FOLD_FUNCTION fold_##TYPE##_t fold_op_min_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)         \
-    {                                                                                              \
-        const fold_bits_t x = (fold_bits_t)a, y = (fold_bits_t)b;                                  \
-        const fold_bits_t below = (fold_bits_t)(a < b), above = (fold_bits_t)(a > b);              \
-        return (fold_##TYPE##_t)((x & below) | (y & above) | ((x | y) & ~(below | above)));        \
-    }                                                                                              \
-    FOLD_FUNCTION fold_##TYPE##_t fold_op_max_##TYPE(fold_##TYPE##_t a, fold_##TYPE##_t b)         \
-    {                                                                                              \
-        const fold_bits_t x = (fold_bits_t)a, y = (fold_bits_t)b;                                  \
-        const fold_bits_t below = (fold_bits_t)(a < b), above = (fold_bits_t)(a > b);              \
-        const fold_bits_t equal = (fold_bits_t)(a == b);                                           \
-        return (fold_##TYPE##_t)((x & above) | (y & below) | (x & y & equal) |                     \
-                                 ~(below | above | equal));                                        \
     }                                                                                              \
     FOLD_FUNCTION fold_##TYPE##_t fold_canonical_##TYPE(fold_##TYPE##_t v)                         \
     {                                                                                              \
