@@ -14,6 +14,9 @@ typedef psrti_comm_t comm_t;
 psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_coll_env_t *env,
                                 psrti_coll_t **coll_p)
 {
+    psrti_coll_tune_t tune;
+    psrt_status_t rc = psrti_coll_tune_parse(params->tune, &tune);
+    if (rc) return rc;
     psrti_coll_t *coll = calloc(1, sizeof *coll);
     psrti_collpeer_t *peers = calloc(params->workers, sizeof *peers);
     if (!coll || !peers) {
@@ -22,6 +25,7 @@ psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_c
         return PSRT_ERR_NO_MEMORY;
     }
     coll->p = *params;
+    coll->tune = tune;
     coll->env = *env;
     coll->peers = peers;
     coll->next_check = UINT64_MAX;
@@ -243,7 +247,8 @@ static int check(comm_t *comm, uint64_t now)
 /* 1: not all were looked at. */
 static int check_all(psrti_coll_t *coll, uint64_t now)
 {
-    PSRTI_LIST_FOREACH_SAFE (it, tmp, &coll->busy) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &coll->busy)
+    {
         comm_t *comm = PSRTI_LIST_ENTRY(it, comm_t, busy_node);
         if (!psrti_comm_has_work(comm))
             psrti_list_remove(&comm->busy_node);

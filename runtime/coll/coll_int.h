@@ -75,6 +75,7 @@ typedef struct psrti_collpeer {
 
 struct psrti_coll {
     psrti_coll_params_t p;
+    psrti_coll_tune_t tune;
     psrti_coll_env_t env;
     psrti_view_t *view;
     psrti_collpeer_t *peers; /* by rank of the job */
@@ -277,7 +278,7 @@ struct psrti_comm {
     int is_freed;
     psrti_list_t dying; /* runs of failed calls that wait for sends to be done */
     uint32_t doomed;    /* their number */
-    uint64_t since; /* while it assembles, or has failed: when something last happened */
+    uint64_t since;     /* while it assembles, or has failed: when something last happened */
     int has_moved;
     uint64_t early_max; /* of a member */
     uint32_t hosts;

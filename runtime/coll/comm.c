@@ -61,7 +61,7 @@ void psrti_comm_find_hosts(comm_t *comm)
 
 uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
 {
-    psrti_coll_site_t site = { .hosts = comm->hosts, .tune = comm->coll->p.tune };
+    psrti_coll_site_t site = { .hosts = comm->hosts, .tune = &comm->coll->tune };
     int is_v = call->what == PSRTI_COLL_ALLGATHERV || call->what == PSRTI_COLL_ALLTOALLV;
     uint64_t bytes = 0;
     if (psrti_layout_is_pair(call->what)) return PSRTI_ALG_DIRECT;

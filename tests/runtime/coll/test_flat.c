@@ -177,6 +177,26 @@ Test(flat, wakes_who_waits)
     trio_close(&t);
 }
 
+/* Where the order of a sum matters it is that of the ranks, everywhere. */
+Test(flat, sums_in_the_order_of_ranks)
+{
+    static const float given[TRIO] = { 1e8f, 1, -1e8f }; /* the 1 is lost, but not at the end */
+    trio_t t;
+
+    trio_open(&t);
+    for (uint32_t i = 0; i < TRIO; i++) {
+        t.in[i][0] = given[i];
+        t.out[i][0] = 7;
+        call(&t, i,
+             (psrti_coll_call_t){ .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 1 });
+    }
+    for (uint32_t i = 0; i < TRIO; i++) {
+        cr_assert_eq(psrti_flat_poll(t.flat[i]), PSRTI_FLAT_DONE);
+        cr_assert_eq(t.out[i][0], 0, "member %u: %g", i, t.out[i][0]);
+    }
+    trio_close(&t);
+}
+
 /* ---- disagreement ------------------------------------------------------------------------------- */
 
 static const psrti_coll_call_t agreed = { .what = PSRTI_COLL_ALLREDUCE,
@@ -323,16 +343,19 @@ Test(flat, hostile_segment)
     }
 }
 
-/* A number that nobody can have is no disagreement. */
+/* A number that nobody can have is no disagreement, nor is a call that nobody can make. */
 Test(flat, broken_segment)
 {
-    trio_t t;
-    uint64_t word = 7ull << 32;
+    static const uint64_t words[] = { 7ull << 32, 1ull << 32 | 15, 1ull << 32 | 15 << 4,
+                                      1ull << 32 | 15 << 8, 1ull << 32 | TRIO << 12 };
+    for (size_t i = 0; i < PSRTI_COUNT(words); i++) {
+        trio_t t;
+        psrti_coll_call_t theirs, ours;
 
-    trio_open(&t);
-    memcpy((uint8_t *)t.rig->segments[2] + FLAT_RIG_SLOT_1, &word, sizeof word);
-    cr_assert_eq(call(&t, 0, agreed), PSRTI_FLAT_BROKEN);
-    psrti_coll_call_t theirs, ours;
-    cr_assert_eq(psrti_flat_culprit(t.flat[0], &theirs, &ours), 2u);
-    trio_close(&t);
+        trio_open(&t);
+        memcpy((uint8_t *)t.rig->segments[2] + FLAT_RIG_SLOT_1, &words[i], sizeof words[i]);
+        cr_assert_eq(call(&t, 0, agreed), PSRTI_FLAT_BROKEN, "word %zu", i);
+        cr_assert_eq(psrti_flat_culprit(t.flat[0], &theirs, &ours), 2u);
+        trio_close(&t);
+    }
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "runtime/coll/select.h"
+#include "support/test.h"
+
+static psrti_coll_tune_t tune;
+
+static psrti_coll_algorithm_t chosen(uint32_t hosts, psrti_collective_t what, uint64_t bytes,
+                                     uint32_t ranks)
+{
+    psrti_coll_site_t site = { .hosts = hosts, .tune = &tune };
+    return psrti_coll_select(&site, what, bytes, ranks);
+}
+
+/* Whatever is asked, a plan exists. */
+Test(select, always_a_plan)
+{
+    static const uint64_t sizes[] = { 0, 1, 16384, 16385, 1u << 20, 1ull << 40, UINT64_MAX };
+    for (int what = 0; what < PSRTI_COLL_COUNT; what++)
+        for (uint32_t ranks = 1; ranks <= 65; ranks++)
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+                for (uint32_t hosts = 1; hosts <= 2; hosts++) {
+                    psrti_collective_t c = (psrti_collective_t)what;
+                    psrti_coll_algorithm_t a = chosen(hosts, c, sizes[i], ranks);
+                    cr_assert(a < PSRTI_ALG_COUNT && psrti_coll_plan_exists(c, a, ranks),
+                              "%s of %llu bytes, %u ranks", psrti_collective_name(c),
+                              (unsigned long long)sizes[i], ranks);
+                }
+}
+
+Test(select, by_size_ranks_and_hosts)
+{
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 64, 4), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_DOUBLING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 16384, 5), PSRTI_ALG_DOUBLING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(2, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(2, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
+}
+
+Test(select, tune_goes_before_the_table)
+{
+    cr_assert_eq(psrti_coll_tune_parse("allreduce:1MiB-:halving,allreduce:1KiB-2KiB:two_trees,"
+                                       "broadcast::direct,reduce:-4KiB:ring,gather:binomial",
+                                       &tune),
+                 PSRT_OK, "%s", psrt_last_error());
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1u << 20, 3), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, (1u << 20) - 1, 3), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 2048, 3), PSRTI_ALG_TWO_TREES);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 2049, 3), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(1, PSRTI_COLL_BROADCAST, 0, 9), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(1, PSRTI_COLL_REDUCE, 4096, 9), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_REDUCE, 4097, 9), PSRTI_ALG_BINOMIAL);
+    cr_assert_eq(chosen(1, PSRTI_COLL_GATHER, 1u << 30, 9), PSRTI_ALG_BINOMIAL);
+    cr_assert_eq(chosen(1, PSRTI_COLL_SCATTER, 1u << 30, 9), PSRTI_ALG_DIRECT, "not named");
+}
+
+Test(select, the_first_entry_counts)
+{
+    cr_assert_eq(psrti_coll_tune_parse("allreduce:-1k:ring,allreduce::halving", &tune), PSRT_OK);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1024, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1025, 4), PSRTI_ALG_HALVING);
+}
+
+static void refused(const char *text, const char *why)
+{
+    tune.count = 77;
+    cr_assert_eq(psrti_coll_tune_parse(text, &tune), PSRT_ERR_INVALID, "%s", text);
+    cr_assert(strstr(psrt_last_error(), "PSRT_COLL_TUNE"), "%s", psrt_last_error());
+    cr_assert(strstr(psrt_last_error(), why), "%s: %s", text, psrt_last_error());
+    cr_assert_eq(tune.count, 77u, "written though refused");
+}
+
+Test(select, tune_is_checked)
+{
+    refused("allredcue::ring", "nearest is \"allreduce\"");
+    refused("allreduce::rnig", "nearest is \"ring\"");
+    refused("allreduce::something", "no algorithm \"something\"");
+    refused("broadcast::halving", "halving does not do broadcast");
+    refused("allreduce", "\"allreduce\" is not collective:sizes:algorithm");
+    refused("allreduce:1:2:ring", "is not collective:sizes:algorithm");
+    refused("allreduce:2k-1k:ring", "\"2k-1k\" are no sizes");
+    refused("allreduce:1x-:ring", "\"1x-\" are no sizes");
+    refused("allreduce:1-2-3:ring", "\"1-2-3\" are no sizes");
+    refused("allreduce::ring,,", "\"\" is not");
+    char text[40 * 17] = "";
+    for (unsigned i = 0; i <= PSRTI_COLL_TUNE_RULES; i++)
+        strcat(text, "allreduce::ring,");
+    refused(text, "at most 32");
+    memset(text, 'x', 200);
+    text[200] = 0;
+    refused(text, "at most 95 characters");
+    cr_assert_eq(psrti_coll_tune_parse("", &tune), PSRT_OK);
+    cr_assert_eq(tune.count, 0u);
+    cr_assert_eq(psrti_coll_tune_parse(NULL, &tune), PSRT_OK);
+}
+
+Test(select, table_as_text)
+{
+    char *text = NULL;
+    cr_assert_eq(psrti_coll_tune_parse("alltoall:3000-1MiB:bruck", &tune), PSRT_OK);
+    cr_assert_eq(psrti_coll_rules_print(&tune, &text), PSRT_OK);
+    cr_assert(strstr(text, "alltoall        bruck            tune  any      any    3000B-1MiB\n"
+                           "alltoall        direct             20  any      any    0B-16KiB\n"),
+              "%s", text);
+    cr_assert(
+        strstr(text, "\nallreduce       halving            20  several  any    16385B-1MiB\n"),
+        "%s", text);
+    free(text);
+}
