@@ -72,6 +72,8 @@ typedef enum psrti_config_type {
       "what a collective sends to a worker that has not called it; the same on all workers")       \
     X(COLL_TIMEOUT, DURATION, "PSRT_COLL_TIMEOUT", "300s", NULL, 0, 0,                             \
       "a collective without progress for this long fails and names who is missing; 0: never")      \
+    X(COLL_TUNE, TEXT, "PSRT_COLL_TUNE", "", NULL, 0, 0,                                           \
+      "algorithms of collectives, the same on all workers: docs/collectives.md, psrt-info coll")   \
     X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                            \
       "how long a waiter polls before it sleeps, when cores are free")                             \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \

@@ -13,6 +13,7 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 static const char help[] =
     "usage: psrt-info [-c | -a | --env-markdown]\n"
     "       psrt-info topo [--svg FILE]\n"
+    "       psrt-info coll\n"
     "\n"
     "Prints version, build, machine and modules of libpsrt: transports and kernel variants with\n"
     "their scores (the highest that is available is preferred), plug-ins (PSRT_PLUGINS),\n"
@@ -28,6 +29,8 @@ static const char help[] =
     "  topo          print the machine instead: packages, memory, shared caches, cores and which of\n"
     "                them this process may use, network, RDMA and GPU devices\n"
     "  --svg FILE    with topo: write it to FILE as a drawing\n"
+    "  coll          print the rules that choose the algorithm of a collective, those of\n"
+    "                PSRT_COLL_TUNE among them, and which algorithms there are\n"
     "\n"
     "Exit status: 0, 1 when the environment has an illegal value or FILE cannot be written (the\n"
     "text names it), 2 wrong usage.\n";
@@ -184,6 +187,19 @@ static int topo(int argc, char **argv)
     return result;
 }
 
+static int coll(int argc)
+{
+    char *text;
+    if (argc > 2) {
+        fprintf(stderr, "psrt-info: nothing comes after coll; see psrt-info --help\n");
+        return EXIT_USAGE;
+    }
+    if (psrt_collectives_describe(&text) != PSRT_OK) return fail("collectives");
+    int result = fputs(text, stdout) < 0;
+    free(text);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     enum { VERSION = 256, MARKDOWN };
@@ -195,6 +211,7 @@ int main(int argc, char **argv)
                                            { NULL, 0, NULL, 0 } };
     int mode = 0;
     if (argc > 1 && !strcmp(argv[1], "topo")) return topo(argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "coll")) return coll(argc);
     for (int flag; (flag = getopt_long(argc, argv, "cah", flags, NULL)) != -1;) {
         switch (flag) {
         case 'c':

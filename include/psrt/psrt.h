@@ -557,6 +557,15 @@ typedef enum psrt_drawing { PSRT_DRAW_TEXT, PSRT_DRAW_SVG } psrt_drawing_t;
 psrt_status_t psrt_topology_draw(psrt_drawing_t as, char **text_p);
 
 /**
+ * Which algorithm carries out which collective: the rules of PSRT_COLL_TUNE in this environment and those built in,
+ * a line each, by collective, first the one that goes before the others.
+ * @param text_p the table, to be given to free()
+ * @return OK; ERR_INVALID also: PSRT_COLL_TUNE or another variable is illegal; ERR_NO_MEMORY
+ * @threads any  @blocks no  @since 0.1
+ */
+psrt_status_t psrt_collectives_describe(char **text_p);
+
+/**
  * Copies memory, or adds f32 `dst += src`, with the variant the runtime uses. For benchmarks.
  * @param elements f32 elements
  * @threads any  @blocks no  @since 0.1

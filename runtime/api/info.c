@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "kernels/registry.h"
 #include "runtime/api/api.h"
+#include "runtime/coll/select.h"
 #include "transport/transport.h"
 
 psrt_status_t psrt_config_query(size_t index, psrt_config_info_t *info)
@@ -119,4 +120,17 @@ psrt_status_t psrt_topology_draw(psrt_drawing_t as, char **text_p)
         return psrti_fail(PSRT_ERR_INVALID,
                           "psrt_topology_draw: no such drawing, or text_p is NULL");
     return psrti_topology_draw(as, text_p);
+}
+
+psrt_status_t psrt_collectives_describe(char **text_p)
+{
+    psrti_config_t *config;
+    psrti_coll_tune_t tune;
+
+    if (!text_p) return psrti_fail(PSRT_ERR_INVALID, "psrt_collectives_describe: text_p is NULL");
+    psrt_status_t rc = psrti_config_create(&config);
+    if (rc) return rc;
+    rc = psrti_coll_tune_parse(psrti_config_text(config, PSRTI_CONF_COLL_TUNE), &tune);
+    psrti_config_destroy(config);
+    return rc ? rc : psrti_coll_rules_print(&tune, text_p);
 }

@@ -19,6 +19,7 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
         .eager = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_EAGER),
         .chunk = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_CHUNK),
         .timeout = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_TIMEOUT),
+        .tune = psrti_config_text(w->p.config, PSRTI_CONF_COLL_TUNE),
         .grace = GRACE_NS,
     };
     psrti_coll_env_t env = psrti_peers_env;

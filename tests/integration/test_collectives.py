@@ -69,6 +69,27 @@ class Collectives(JobTest):
                 every(w, f"random 0 {seed} 150", LONG)
                 self.finish(job, w)
 
+    def test_algorithms_are_chosen_by_hand(self):
+        job, w = self.world(3, PSRT_COLL_TUNE="allreduce:-1k:two_trees,allreduce::halving")
+        every(w, "random 0 7 40", LONG)
+        self.finish(job, w)
+        with self.subTest("not alike"):
+            job = self.job(2, 1)
+            start_worker = job.worker
+            job.worker = lambda rank: start_worker(
+                rank, PSRT_COLL_TUNE=("allreduce::ring", "allreduce::two_trees")[rank])
+            w = job.start()
+            every(w, "comm 0")
+            for status, text in answers(w, "run 0 allreduce f32 sum 100000 0", LONG):
+                self.assertEqual(status, "PSRT_ERR_MISMATCH", text)
+                self.assertRegex(text, "PSRT_COLL_TUNE")
+            job.stop()
+        with self.subTest("wrong"):
+            job, w = self.started(1, 1)
+            a = job.worker(0, PSRT_COLL_TUNE="allreduce::rnig")
+            self.assertRegex(self.refused("PSRT_ERR_INVALID", a, "create"), 'nearest is "ring"')
+            job.stop()
+
     def test_communicators_of_some(self):
         job, w = self.world(4, PSRT_TRANSPORT="shm")
         for a, line in zip(w, ("split 1 0 0 5", "split 1 0 1 0", "split 1 0 0 4", "split 1 0 -1 0")):

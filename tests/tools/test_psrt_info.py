@@ -60,6 +60,22 @@ class Info(unittest.TestCase):
         for row in rows:
             self.assertEqual(row.count("|"), 5, row)
 
+    def test_rules_of_collectives(self):
+        plain = [line.split() for line in self.ok("coll").splitlines()]
+        self.assertIn(["allreduce", "ring", "10", "any", "any", "0B-"], plain)
+        tuned = [line.split() for line in
+                 self.ok("coll", PSRT_COLL_TUNE="allreduce:1M-:halving").splitlines()]
+        rule = ["allreduce", "halving", "tune", "any", "any", "1MiB-"]
+        self.assertEqual([row for row in tuned if row not in plain], [rule])
+        self.assertEqual(tuned.index(rule), 1, "before the rules that are built in")
+
+    def test_rules_of_collectives_that_are_none(self):
+        code, out, err = run("coll", PSRT_COLL_TUNE="allreduce::rnig")
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("PSRT_COLL_TUNE", err)
+        self.assertIn('nearest is "ring"', err)
+        self.assertEqual(run("coll", "more")[0], 2)
+
     def test_topology_of_a_large_machine(self):
         """A machine that hwloc makes up: 2 packages, in each 2 nodes with a cache over 4 cores."""
         out = self.ok("topo", HWLOC_SYNTHETIC="pack:2 [numa(memory=8GiB)] l3:2(size=16MiB) core:4 pu:2",
