@@ -30,7 +30,7 @@ psrt_dtype_t psrti_acc_dtype(psrt_dtype_t dtype, psrt_redop_t op)
     static void widen_##TYPE(int64_t *acc, const void *src, uint64_t n)                            \
     {                                                                                              \
         for (uint64_t i = 0; i < n; i++)                                                           \
-            acc[i] = ((const T *)src)[i];                                                          \
+            acc[i] = (int64_t)((const T *)src)[i];                                                 \
     }                                                                                              \
     static void divide_##TYPE(void *dst, const int64_t *acc, uint64_t n, int64_t ranks)            \
     {                                                                                              \
