@@ -155,6 +155,33 @@ Test(flat, root_is_one_operation_ahead)
     trio_close(&t);
 }
 
+/* The bytes of docs/shm-format.md. */
+Test(flat, format)
+{
+    static const uint8_t head[] = { 0x46, 0x4c, 0x41, 0x54, 1, 0, 0, 0, 0, 0, 0, 0, TRIO };
+    static const uint8_t first[] = { 0x10, 0, 3, 0, 1,    0,    0, 0, 0, 0,
+                                     0,    0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0x40 };
+    psrti_coll_call_t c = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 3 };
+    trio_t t;
+
+    trio_open(&t);
+    call(&t, 0, c);
+    const uint8_t *segment = t.rig->segments[0];
+    cr_assert_arr_eq(segment, head, sizeof head);
+    cr_assert_arr_eq(segment + FLAT_RIG_SLOT_1, first, sizeof first);
+    call(&t, 1, c);
+    call(&t, 2, c);
+    psrti_flat_poll(t.flat[0]);
+    call(&t, 0, c);
+    cr_assert_eq(segment[128 + 4], 2, "even operations");
+    cr_assert_arr_eq(segment + 136, t.in[0], 3 * sizeof(float));
+    psrti_flat_want_wake(t.flat[0]);
+    psrti_flat_wakes(t.flat[0]);
+    cr_assert(psrti_flat_want_wake(t.flat[0]));
+    cr_assert_eq(segment[16], 1 + 1, "waits for member 1");
+    trio_close(&t);
+}
+
 /* Whoever sleeps is woken by the one it waits for, and by nobody else. */
 Test(flat, wakes_who_waits)
 {
