@@ -391,7 +391,6 @@ const psrti_collmove_t *psrti_cell_move(const psrti_collcell_t *cell);
 psrt_status_t psrti_cell_send(psrti_collcell_t *cell, uint32_t rank);
 void psrti_cell_post(psrti_collexec_t *exec, uint32_t move);
 void psrti_way_flush(psrti_collrun_t *run, uint32_t way);
-void psrti_way_excuse(psrti_collrun_t *run, uint32_t way);
 /* Later chunks of a call have no messages without data. */
 static inline int psrti_exec_skips(const psrti_collexec_t *exec, uint64_t len)
 {

@@ -352,9 +352,7 @@ void psrti_comm_closed(comm_t *comm, uint32_t member, uint64_t calls)
     m->closed_at = calls;
     for (uint32_t i = 0; i <= comm->lane.mask && comm->state == PSRTI_COMM_READY; i++) {
         psrti_collop_t *op = comm->slots[i].op;
-        if (!op || !psrti_comm_check_closed(comm, op)) continue;
-        uint32_t w = op->run->sched->way_of[member];
-        if (w != PSRTI_COLL_NOBODY) psrti_way_excuse(op->run, w);
+        if (op) (void)psrti_comm_check_closed(comm, op);
     }
     if (!m->pair || comm->state != PSRTI_COMM_READY) return;
     if (m->pair->send_slot.op && !psrti_comm_check_closed(comm, m->pair->send_slot.op)) return;

@@ -157,8 +157,7 @@ void psrti_cell_post(exec_t *exec, uint32_t i)
     uint64_t len = psrti_layout_len(exec, move);
     psrti_collwayrun_t *way = &run->ways[move->way];
 
-    if (psrti_exec_skips(exec, len) ||
-        run->op->comm->members[run->sched->ways[move->way].member].is_closed) {
+    if (psrti_exec_skips(exec, len)) {
         cell->state = PSRTI_CELL_DONE;
         return;
     }
@@ -169,27 +168,6 @@ void psrti_cell_post(exec_t *exec, uint32_t i)
     }
     wait_for_credit(way, cell);
     psrti_way_flush(run, move->way);
-}
-
-/* The member needs nothing more of this call. */
-void psrti_way_excuse(run_t *run, uint32_t w)
-{
-    psrti_coll_t *coll = coll_of(run);
-    for (uint32_t c = 0; c < PSRTI_COLL_WINDOW; c++) {
-        exec_t *exec = run->execs[c];
-        for (uint32_t i = 0; exec && i < run->sched->nmoves; i++) {
-            cell_t *cell = &exec->cells[i];
-            if (run->sched->moves[i].kind != PSRTI_COLL_SEND || run->sched->moves[i].way != w)
-                continue;
-            if (cell->state == PSRTI_CELL_QUEUED)
-                psrti_peer_unqueue(coll, cell);
-            else if (cell->state == PSRTI_CELL_WAITING)
-                psrti_list_remove(&cell->out.node);
-            else
-                continue;
-            send_over(cell);
-        }
-    }
 }
 
 void psrti_run_tell_ready(run_t *run, uint32_t member, uint64_t granted, int wants_answer)

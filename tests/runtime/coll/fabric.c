@@ -306,6 +306,13 @@ static int deliver_one(fabric_t *fb, uint32_t from, uint32_t to)
     return 1;
 }
 
+void fb_deliver_from(fabric_t *fb, uint32_t rank)
+{
+    for (uint32_t to = 0; to < fb->n; to++)
+        while (deliver_one(fb, rank, to)) {
+        }
+}
+
 static int writable_one(fabric_t *fb, uint32_t from, uint32_t to)
 {
     fb_lane_t *lane = &fb->lane[from][to];

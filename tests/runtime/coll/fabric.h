@@ -64,6 +64,8 @@ uint32_t fb_random(fabric_t *fb, uint32_t below);
 int fb_step(fabric_t *fb);
 /* Moves until nothing can, letting ranks idle. */
 void fb_settle(fabric_t *fb);
+/* What a rank has sent arrives, and nothing else moves; more of it may wait for its links. */
+void fb_deliver_from(fabric_t *fb, uint32_t rank);
 void fb_collect(fabric_t *fb); /* takes what ended */
 /* As fb_settle, then lets time pass; up to `ns`, or until all of these ended. */
 void fb_wait(fabric_t *fb, uint64_t ns, psrti_collop_t *const *ops, size_t count);

@@ -475,6 +475,32 @@ Test(coll_ends, a_member_dies_while_all_gather)
 
 /* ---- on purpose --------------------------------------------------------------------------------- */
 
+/* Little data wait for nobody: they are taken out of the sender's memory before the receiver calls. */
+Test(coll_ends, a_root_does_not_wait_for_those_who_have_not_called)
+{
+    fabric_t fb;
+    psrti_comm_t *comms[FB_RANKS];
+    call_t c;
+    psrti_collop_t *root, *ops[3];
+    psrti_coll_params_t params = { .chunk = 1 << 16, .eager = 1 << 16 };
+    fb_open(&fb, 3, 1, &params);
+    fb_world(&fb, "w", comms);
+    fb.on_ended = call_ended;
+    call_make(&c, 3, make_call(PSRTI_COLL_BROADCAST, PSRT_F32, 0, 9000, 0), 0, 1);
+    root = &c.side[0].op;
+    call_start(&c, 0, comms[0]);
+    fb_until_ended(&fb, &root, 1);
+    for (uint32_t r = 0; r < 3; r++) {
+        if (r) call_start(&c, r, comms[r]);
+        ops[r] = &c.side[r].op;
+    }
+    fb_until_ended(&fb, ops, 3);
+    call_check(&c, "the root was first");
+    call_free(&c);
+    fb_close(&fb);
+}
+
+
 /* Whoever has all it needs may leave while others still work; who needs more hears why. */
 Test(coll_ends, members_leave_one_by_one)
 {
@@ -504,8 +530,10 @@ Test(coll_ends, members_leave_one_by_one)
                 if (!comms[r] || !ops[r]->ended) continue;
                 psrti_comm_free(comms[r]);
                 comms[r] = NULL;
-                fb_settle(&fb);
-                if (!fb.rank[r].is_dead) fb_kill(&fb, r); /* the process is gone, too */
+                while (psrti_coll_unsent(fb.rank[r].coll))
+                    (void)fb_step(&fb);
+                fb_deliver_from(&fb, r);
+                fb_kill(&fb, r); /* the process is gone, too */
                 moved = 1;
             }
         } while (moved);
