@@ -65,8 +65,8 @@ typedef struct psrti_coll_call {
 typedef struct psrti_collop {
     psrti_list_t node;
     psrt_status_t status; /* once ended */
-    char *text; /* of a failure, malloc'ed; the owner frees it. NULL: that of the status */
     int ended;
+    char *text; /* of a failure, malloc'ed; the owner frees it. NULL: that of the status */
     /* the engine's */
     psrti_comm_t *comm;
     psrti_coll_call_t call;

@@ -135,13 +135,27 @@ void psrti_meet_lost(comm_t *comm, uint32_t member)
     psrti_comm_drop_early(comm, member);
 }
 
-/* An OPEN is taken back: one that nobody took, or a communicator that did. */
+/* The communicator of ours that the sender had met. */
+static comm_t *named(const psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *hdr)
+{
+    comm_t *comm = hdr->table ? psrti_map_get(&coll->by_handle, hdr->table) : NULL;
+    uint32_t member = comm ? comm->place[rank] : PSRTI_COLL_NOBODY;
+    if (member == PSRTI_COLL_NOBODY) return NULL;
+    uint32_t known = comm->members[member].handle; /* 0: its OPEN was lost with a link */
+    return !known || known == hdr->offset ? comm : NULL;
+}
+
+/* What was opened with this handle is over there: a communicator, or an OPEN that nobody took. */
 void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *hdr,
                           const char *data)
 {
     psrti_collpeer_t *peer = &coll->peers[rank];
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &peer->opens)
-    {
+    comm_t *met = named(coll, rank, hdr);
+    if (met) {
+        psrti_comm_aborted(met, met->place[rank], hdr, data);
+        return;
+    }
+    PSRTI_LIST_FOREACH_SAFE (it, tmp, &peer->opens) {
         psrti_collopen_t *open = PSRTI_LIST_ENTRY(it, psrti_collopen_t, node);
         if (open->hdr.offset != hdr->offset) continue;
         psrti_list_remove(it);
@@ -149,8 +163,7 @@ void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *h
         free(open);
         return;
     }
-    PSRTI_LIST_FOREACH_SAFE(it, tmp, &coll->comms)
-    {
+    PSRTI_LIST_FOREACH_SAFE (it, tmp, &coll->comms) {
         comm_t *comm = PSRTI_LIST_ENTRY(it, comm_t, node);
         uint32_t member = comm->place[rank];
         if (member == PSRTI_COLL_NOBODY || comm->members[member].handle != hdr->offset) continue;
@@ -180,7 +193,7 @@ static void propose(comm_t *comm)
 static psrt_status_t set_members(comm_t *comm, const uint32_t *ranks, uint32_t count)
 {
     uint32_t workers = comm->coll->p.workers;
-    uint32_t *list = malloc(count * sizeof *list), *place = malloc(workers * sizeof *place);
+    uint32_t *list = calloc(count, sizeof *list), *place = calloc(workers, sizeof *place);
     psrti_collmember_t *members = calloc(count, sizeof *members);
     if (!list || !place || !members) {
         free(list);

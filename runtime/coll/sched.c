@@ -147,7 +147,7 @@ static uint32_t fence_of(const sched_t *s, const move_t *send, uint32_t rank)
 
 static int find_fences(sched_t *s, uint32_t rank)
 {
-    uint32_t *fence = malloc((s->nmoves + 1) * sizeof *fence), at = 0;
+    uint32_t *fence = calloc(s->nmoves + 1, sizeof *fence), at = 0;
     if (!fence) return 0;
     for (uint32_t i = 0; i < s->nmoves; i++) {
         fence[i] = s->rounds;
@@ -183,7 +183,7 @@ static int sched_fill(sched_t *s, const psrti_coll_plan_t *plan, uint32_t size, 
     s->nblocks = plan->nblocks;
     s->tmp = plan->tmp;
     s->rounds = plan->rounds;
-    s->moves = malloc((n + 1) * sizeof *s->moves);
+    s->moves = calloc(n + 1, sizeof *s->moves);
     s->round_at = calloc(s->rounds + 1, sizeof *s->round_at);
     s->fence_at = calloc(s->rounds + 1, sizeof *s->fence_at);
     s->fences = calloc(n + 1, sizeof *s->fences);

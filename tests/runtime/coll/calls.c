@@ -61,7 +61,8 @@ static double combined(const call_t *c, uint64_t element)
     if (c->like.redop != PSRT_AVG) return sum;
     if (c->like.dtype == PSRT_F64) return sum / c->n;
     if (c->like.dtype <= PSRT_BF16) return (double)((float)sum / (float)c->n);
-    return (double)((long)sum / (long)c->n);
+    long quotient = (long)sum / (long)c->n; /* toward zero */
+    return (double)quotient;
 }
 
 /* Bytes that nobody else gave, for what is only moved. */

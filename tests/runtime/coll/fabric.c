@@ -18,7 +18,7 @@ static end_t ends[FB_RANKS]; /* arguments of the env tables: one fabric at a tim
 uint32_t fb_random(fabric_t *fb, uint32_t below)
 {
     fb->random = psrti_mix64(fb->random);
-    return (uint32_t)(fb->random >> 33) % below;
+    return below ? (uint32_t)(fb->random >> 33) % below : 0;
 }
 
 /* ---- messages ----------------------------------------------------------------------------------- */

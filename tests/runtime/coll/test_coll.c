@@ -75,8 +75,8 @@ static void all_of(uint8_t what)
 {
     uint32_t salt = what;
     for (uint32_t n = 1; n <= FB_RANKS; n++)
-        for (uint8_t a = 0; a < PSRTI_ALG_COUNT; a++)
-            by_algorithm(what, a, n, &salt);
+        for (unsigned a = 0; a < PSRTI_ALG_COUNT; a++)
+            by_algorithm(what, (uint8_t)a, n, &salt);
 }
 
 Test(coll, allreduce) { all_of(PSRTI_COLL_ALLREDUCE); }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/coll/calls.h"
+#include "runtime/coll/coll_int.h"
 
 #define MINUTE (60 * FB_SECOND)
 
@@ -205,15 +206,34 @@ Test(coll_ends, time_names_those_who_have_not_called)
     }
 }
 
+/* Rank 2 waits for 3; it has never heard of 1, which has long ended the call. */
+Test(coll_ends, time_does_not_name_those_who_are_done)
+{
+    fabric_t fb;
+    psrti_comm_t *comms[FB_RANKS];
+    call_t c;
+    psrti_coll_params_t params = { .tune = "broadcast:binomial" };
+    fb_open(&fb, 4, 3, &params);
+    fb_world(&fb, "w", comms);
+    call_make(&c, 4, make_call(PSRTI_COLL_BROADCAST, PSRT_F32, 0, 5000, 0), 0, 1);
+    for (uint32_t r = 0; r < 3; r++)
+        call_start(&c, r, comms[r]);
+    psrti_collop_t *waits = &c.side[2].op;
+    fb_wait(&fb, MINUTE, &waits, 1);
+    fb_expect(waits, PSRT_ERR_TIMEOUT, "rank 3 (worker:3 at node1) has not called it", NULL);
+    call_free(&c);
+    fb_close(&fb);
+}
+
 /* A member that comes late is asked what it calls, more than once, and all ends well. */
 Test(coll_ends, a_late_member_is_waited_for)
 {
-    for (uint8_t what = 0; what < PSRTI_COLL_SEND_TO; what++) {
+    for (unsigned what = 0; what < PSRTI_COLL_SEND_TO; what++) {
         fabric_t fb;
         psrti_comm_t *comms[FB_RANKS];
         call_t c;
         psrti_collop_t *ops[4];
-        psrti_coll_call_t like = make_call(what, PSRT_F32, 0, 700, 0);
+        psrti_coll_call_t like = make_call((uint8_t)what, PSRT_F32, 0, 700, 0);
         if (what == PSRTI_COLL_BARRIER) like.dtype = 0, like.count = 0;
         fb_open(&fb, 4, 7 + what, NULL);
         fb_world(&fb, "w", comms);
@@ -401,6 +421,27 @@ Test(coll_ends, a_lost_connection_can_be_shrunk_away)
     }
 }
 
+/* Rank 0 has met all and fails with its link to 1, which has not: 1 hears of it over the next link. */
+Test(coll_ends, a_failure_is_told_when_there_is_a_link_again)
+{
+    fabric_t fb;
+    const uint32_t ranks[] = { 0, 1, 2 };
+    psrti_collop_t ops[3] = { 0 }, *list[] = { &ops[0], &ops[1], &ops[2] };
+    psrti_comm_t *comms[3];
+    fb_open(&fb, 3, 1, NULL);
+    for (uint32_t r = 0; r < 3; r++)
+        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 3, &ops[r], &comms[r]), PSRT_OK);
+    fb.rank[1].is_stopped = 1;
+    fb_settle(&fb);
+    fb_expect(&ops[0], PSRT_OK, NULL);
+    fb_cut(&fb, 0, 1);
+    fb.rank[1].is_stopped = 0;
+    fb_link(&fb, 0, 1);
+    fb_until_ended(&fb, list, 3);
+    fb_expect(&ops[1], PSRT_ERR_PEER_LOST, "communicator c", "rank 1", NULL);
+    fb_close(&fb);
+}
+
 Test(coll_ends, two_die_while_survivors_gather)
 {
     for (uint64_t seed = 1; seed <= 30; seed++) {
@@ -419,6 +460,9 @@ Test(coll_ends, two_die_while_survivors_gather)
         for (uint32_t r = 0; r < 4; r++)
             if (r != 1) list[n++] = &ops[r];
         fb_until_ended(&fb, list, n);
+        for (uint32_t r = 0; r < 4; r++) /* what was proposed in vain was taken back */
+            for (uint32_t q = 0; q < 4 && r != 1; q++)
+                cr_assert_eq(fb.rank[r].coll->peers[q].nopens, 0);
         /* Those who had all members before one died have a communicator that failed: they shrink that. */
         for (uint32_t r = 0; r < 4; r++)
             if (r != 1) fb_expect(&ops[r], PSRT_OK, NULL);
