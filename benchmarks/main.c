@@ -7,6 +7,7 @@
 #include "coll.h"
 #include "flags.h"
 #include "kernels.h"
+#include "model.h"
 #include "ps.h"
 
 static const struct {
@@ -17,6 +18,8 @@ static const struct {
     { "ps", "push, pull and push_pull between workers and servers", bench_ps },
     { "coll", "collectives between workers", bench_coll },
     { "kernels", "copies, sums, conversions and optimizers in memory", bench_kernels },
+    { "model", "training steps with the tensors of a real model, without its arithmetic",
+      bench_model },
 };
 
 #define SUBCOMMANDS (sizeof subcommands / sizeof *subcommands)

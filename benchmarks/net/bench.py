@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/bench --net: push and pull between hosts on a switch with limited links (lan.py), beside the best
-that the links allow."""
+"""Push and pull between hosts on a switch with limited links (lan.py), beside the best that the links allow;
+with --model, training steps of a real model's shapes."""
 import argparse
 import json
 import pathlib
 import signal
 import sys
 
+import models
 from job import Failed, Job
 from lan import Lan, Unavailable
 
@@ -52,12 +53,39 @@ def parse():
     parser.add_argument("--security", choices=["off", "authenticated", "encrypted"], default="off")
     parser.add_argument("--seconds", type=positive(float), default=0.01, metavar="S",
                         help="of a row, at least; five operations one by one and five rounds are the least")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
+                        help="for all tasks, for example PSRT_WINDOW=1MiB; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE, as an array of objects")
+    model = parser.add_argument_group("models", "instead, training steps on 1, 2, ... N hosts, each with a "
+                                      "server and a worker, of models from benchmarks/models")
+    model.add_argument("--model", type=known_models, metavar="LIST", help=f"of {','.join(models.names())}, or all")
+    model.add_argument("--as", type=positive(float), default=10.0, metavar="GBIT", dest="stands_for",
+                       help="what a link stands for: sizes are divided by this / --rate (%(default)s)")
+    model.add_argument("--faster", type=positive(float), default=1.0, metavar="X",
+                       help="sizes and times are divided by it in addition (%(default)s)")
+    model.add_argument("--tflops", type=positive(float), default=4.2, metavar="X",
+                       help="of a worker; VGG-19's 35.5 images/s of a 2016 GPU are %(default)s")
+    model.add_argument("--batch", type=positive(int), default=32, metavar="N", help="of a worker (%(default)s)")
+    model.add_argument("--steps", type=positive(int), default=8, metavar="N", help="measured (%(default)s)")
     options = parser.parse_args()
+    for setting in options.env:
+        if "=" not in setting:
+            parser.error(f"--env {setting}: not NAME=VALUE")
+    options.env = dict(setting.split("=", 1) for setting in options.env)
+    if options.model:
+        return options
     options.servers = options.servers or max(options.hosts // 2, 1)
     if options.servers >= options.hosts:
         parser.error(f"--servers {options.servers}: no host of --hosts {options.hosts} is left for a worker")
     return options
+
+
+def known_models(text):
+    wanted = models.names() if text == "all" else text.split(",")
+    for name in wanted:
+        if name not in models.names():
+            raise argparse.ArgumentTypeError(f"{name} is not one of {', '.join(models.names())}")
+    return wanted
 
 
 def positive(kind):
@@ -79,7 +107,9 @@ def not_negative(text):
 
 def measure(lan, options):
     print(f"{lan.hosts} hosts, links of {options.rate:g} Gbit/s, {options.delay:g} ms and {options.loss:g} % "
-          f"loss each way, TCP {congestion_control()}, level {options.security}")
+          f"loss each way, TCP {congestion_control()}, level {options.security}", flush=True)
+    if options.model:
+        return models.run(lan, options, ROW_SECONDS)
     print(f"{'op':<10}{'bytes':>11}{'W':>4}{'S':>4}{'best ms':>10}{'ms':>10}{'share':>8}", flush=True)
     return push_and_pull(lan, options)
 
@@ -93,7 +123,7 @@ def push_and_pull(lan, options):
     servers = list(range(options.servers))
     workers = list(range(options.servers, options.hosts))
     bench = str(pathlib.Path(options.bin, "psrt-bench"))
-    job = Job(lan, servers, workers, options.bin, options.security, PSRT_TRANSPORT="zmq")
+    job = Job(lan, servers, workers, options.bin, options.security, options.env)
     lines = job.run([bench, "ps", "--worker", "zmq", "--sizes", options.bytes, "--ops", options.ops,
                      "--buffers", "psrt", "--seconds", str(options.seconds)], ROW_SECONDS)
     return [show(lan, json.loads(line.split("\t")[1])) for line in lines]

@@ -18,14 +18,15 @@ class Failed(Exception):
 class Job:
     """`servers` and `workers` are lists: the host of each rank. The coordinator is on the first server's."""
 
-    def __init__(self, lan, servers, workers, bin_dir, security="off", **env):
+    def __init__(self, lan, servers, workers, bin_dir, security, env):
         self.lan, self.servers, self.workers, self.bin = lan, servers, workers, pathlib.Path(bin_dir)
         self.base = tempfile.mkdtemp(prefix="psrt-net-")
         self.key = f"psrt-job-key 1\nnonce={secrets.token_hex(16)}\nsecret={secrets.token_hex(32)}\n"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PSRT_")}
         self.env.update(PSRT_WORKERS=str(len(workers)), PSRT_SERVERS=str(len(servers)),
                         PSRT_COORDINATOR=f"tcp://{lan.addresses[servers[0]]}:{PORT}",
-                        PSRT_SECURITY=security, **env)
+                        PSRT_SECURITY=security)
+        self.env.update(env)
         self.tasks = []
 
     def job_dir(self, host):

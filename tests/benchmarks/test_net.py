@@ -91,15 +91,17 @@ class Network(unittest.TestCase):
 
 
 class Bench(unittest.TestCase):
-    def test_rows(self):
+    def rows(self, *args):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "rows.json")
-            done = subprocess.run(bench("--hosts", "3", "--servers", "1", "--bytes", "1MiB", "--delay", "1",
-                                        "--json", path), capture_output=True, text=True,
+            done = subprocess.run(bench(*args, "--json", path), capture_output=True, text=True,
                                   timeout=DEADLINE, check=False)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             with open(path, encoding="utf-8") as f:
-                rows = json.load(f)
+                return json.load(f)
+
+    def test_push_and_pull(self):
+        rows = self.rows("--hosts", "3", "--servers", "1", "--bytes", "1MiB", "--delay", "1")
         self.assertEqual([row["op"] for row in rows], ["push", "pull"])
         for row in rows:
             self.assertEqual(list(row), KEYS)
@@ -107,6 +109,18 @@ class Bench(unittest.TestCase):
             self.assertAlmostEqual(row["best_ms"], (1 << 20) * 8 * 2 / 1e6)
             self.assertAlmostEqual(row["share"], row["best_ms"] / row["ms"])
             self.assertTrue(0 < row["share"] < 0.957, row)  # the rest are headers: the links are limited
+
+    def test_models(self):
+        rows = self.rows("--hosts", "3", "--model", "alexnet,resnet50", "--faster", "20", "--steps", "2",
+                         "--as", "50", "--rate", "5")
+        self.assertEqual([(row["model"], row["hosts"], row["workers"], row["servers"]) for row in rows],
+                         [(name, n, n, n) for name in ("alexnet", "resnet50") for n in (1, 2, 3)])
+        for row, alone in zip(rows, 3 * rows[:1] + 3 * rows[3:4]):
+            self.assertAlmostEqual(row["divide"], 200)
+            self.assertAlmostEqual(row["scaling"] * row["hosts"] * alone["samples_per_s"],
+                                   row["samples_per_s"])
+            self.assertTrue(0 < row["links_allow"] <= 1)
+        self.assertAlmostEqual(rows[3]["compute_ms"], 6 * 4.09 * 32 / 4.2 / 20, 1)
 
     def ended_by(self, number, expected):
         """However it ends, no namespace is left, and nothing runs in one."""
@@ -133,7 +147,8 @@ class Bench(unittest.TestCase):
 
     def test_usage(self):
         for args, word in ((["--hosts", "0"], "--hosts"), (["--rate", "x"], "--rate"),
-                           (["--hosts", "2", "--servers", "2"], "worker"), (["--delay", "-1"], "--delay")):
+                           (["--hosts", "2", "--servers", "2"], "worker"), (["--delay", "-1"], "--delay"),
+                           (["--model", "vgg"], "vgg19"), (["--env", "X"], "--env")):
             done = subprocess.run(bench(*args), capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, args)
             self.assertIn(word, done.stderr)
