@@ -10,6 +10,11 @@
 #include "runtime/core/session.h"
 #include "runtime/server/server_int.h"
 
+#define WRITE_GBPS 12u                 /* slower than that: past the caches      */
+#define WRITE_TRY_BYTES (256u << 10)   /* written in the caches to find out...   */
+#define WRITE_TRIES 4                  /* so many times, as an interrupt is slow */
+#define WRITE_PAST_BYTES (64ull << 20) /* written past them until it is tried    */
+
 /* ---- the shard of a thread ---------------------------------------------------------------------- */
 
 static psrt_status_t shard_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
@@ -30,6 +35,29 @@ static void *shard_alloc(void *arg, uint64_t bytes)
 }
 
 static void shard_free(void *arg, void *ptr) { psrti_net_free(((sthread_t *)arg)->net, ptr); }
+
+/* Lines that another core has just read are written at 40 GB/s, or at 2, as the cores share a cache or do
+ * not; past the caches it is 20 in both cases. So it is tried how fast it goes. */
+static void shard_write(void *arg, void *dst, const void *src, uint64_t bytes)
+{
+    sthread_t *t = arg;
+    if (t->past) {
+        t->server->kernels->stream(dst, src, bytes);
+        t->past -= PSRTI_MIN(t->past, bytes);
+        return;
+    }
+    uint64_t start = psrti_now_ns();
+    t->server->kernels->copy(dst, src, bytes);
+    t->tried_ns += psrti_now_ns() - start;
+    t->tried_bytes += bytes;
+    if (t->tried_bytes < WRITE_TRY_BYTES) return;
+    t->slow_tries = t->tried_bytes < WRITE_GBPS * t->tried_ns ? t->slow_tries + 1 : 0;
+    if (t->slow_tries == WRITE_TRIES) {
+        t->past = WRITE_PAST_BYTES;
+        t->slow_tries = 0;
+    }
+    t->tried_bytes = t->tried_ns = 0;
+}
 
 /* UP and LOST follow through on_link; a link that is there already is on its way. */
 static void shard_dial(void *arg, uint32_t owner, const psrti_view_owner_t *to)
@@ -53,7 +81,8 @@ static void create_shard(sthread_t *t, uint32_t owner, uint32_t nowners)
                               shard_alloc,
                               shard_free,
                               shard_dial,
-                              psrti_config_u64(t->server->p.config, PSRTI_CONF_MAX_MESSAGE) };
+                              psrti_config_u64(t->server->p.config, PSRTI_CONF_MAX_MESSAGE),
+                              shard_write };
     t->out = calloc(nowners, sizeof(void *));
     t->nowners = t->out ? nowners : 0;
     if (psrti_shard_create(owner, t->server->kernels, &env, &t->shard) != PSRT_OK)

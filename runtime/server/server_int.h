@@ -26,7 +26,9 @@ typedef struct sthread {
     struct entry *first, **last;
     atomic_int filled; /* the inbox has something */
     uint64_t last_loop, frozen;
-    unsigned turns; /* since the shard's progress */
+    unsigned turns;                       /* since the shard's progress */
+    uint64_t tried_bytes, tried_ns, past; /* see shard_write */
+    unsigned slow_tries;
     psrti_spin_t spin;
 } sthread_t;
 

@@ -33,6 +33,8 @@ typedef struct psrti_shard_env {
     /* Wants a link to another owner, see psrti_shard_owner_up. Asked again while there is none. */
     void (*dial)(void *arg, uint32_t owner, const psrti_view_owner_t *address);
     uint64_t batch_bytes; /* payload of a BATCH at most; 0: every answer goes alone */
+    /* Copies values that others read next, in the caches or past them; NULL: past them. */
+    void (*write)(void *arg, void *dst, const void *src, uint64_t bytes);
 } psrti_shard_env_t;
 
 psrt_status_t psrti_shard_create(uint32_t owner, const psrti_kernels_t *kernels,

@@ -11,9 +11,13 @@
 #include "runtime/server/window.h"
 #include "transport/frame.h"
 
-#define PSRTI_APPLY_BLOCK 65536u /* bytes of gradient folded and applied at once: stays in L2 */
-#ifndef PSRTI_ACK_RUN            /* the simulator has fewer, so that they run on */
-#define PSRTI_ACK_RUN 8          /* numbers that an ACK answers at most          */
+#define PSRTI_APPLY_BLOCK 65536u  /* bytes of gradient folded and applied at once: stays in L2 */
+#define PSRTI_MASTER_BLOCK 16384u /* the same where the values are written out too: in L1      */
+#ifndef PSRTI_MASTER_BYTES        /* the simulator has no large slices */
+#define PSRTI_MASTER_BYTES 8192u  /* of a slice from which on a master may pay                 */
+#endif
+#ifndef PSRTI_ACK_RUN   /* the simulator has fewer, so that they run on */
+#define PSRTI_ACK_RUN 8 /* numbers that an ACK answers at most          */
 #endif
 
 /* Values of one version of a slice, in the format in which they are sent. */
@@ -60,7 +64,8 @@ typedef struct psrti_slice {
     uint8_t sealed; /* two-phase: step `version` is complete and measured, not applied */
     psrti_partial_t partial;
     psrti_block_t *cur; /* what pulls read                                                   */
-    void *master;       /* the values in acc_dtype, if they are sent in another; NULL: in cur */
+    void *master;       /* the values in acc_dtype, see master.c; NULL: in cur */
+    uint32_t unread;    /* updates since one found a reader */
     uint64_t version;   /* sync: closed steps; else: applied messages */
     uint64_t updates;   /* applies of the optimizer                   */
     void *state[PSRT_OPTIMIZER_MAX_STATES];
@@ -227,6 +232,13 @@ psrt_rx_t psrti_cancel(psrti_shard_t *s, psrti_peer_t *peer, psrti_slice_t *slic
 /* set.c */
 /* The hyper-parameters for the slice's next update: what was set for it, lr after the schedule. */
 void psrti_params_for(const psrti_slice_t *slice, double params[PSRT_OPTIMIZER_MAX_PARAMS]);
+
+/* master.c */
+/* Before an update: makes a master if it pays, and drops one that does not. */
+void psrti_master_review(psrti_shard_t *s, psrti_slice_t *slice);
+/* Writes n new values of the master, from element `at` of the slice on, into the block that is sent. */
+void psrti_master_publish(psrti_shard_t *s, const psrti_slice_t *slice, uint64_t at,
+                          const void *values, uint64_t n, psrti_block_t *out);
 
 /* average.c */
 /* The averages start as the values; nothing where none are wanted. */

@@ -54,9 +54,7 @@ static void apply_block(psrti_shard_t *s, psrti_slice_t *slice, psrt_apply_t *bl
         t->opt.ops->apply_f64(blk);
     else
         t->opt.ops->apply_f32(blk);
-    if (slice->master)
-        psrti_arith_round(s->k, dtype, t->wire_value, (char *)out->data + at * t->value_bytes,
-                          blk->value_out, blk->n);
+    if (slice->master) psrti_master_publish(s, slice, at, blk->value_out, blk->n, out);
     if (fresh) s->k->stream((char *)out->data + off, s->fresh, blk->n * t->acc_bytes);
     psrti_average_update(slice, at, blk->value_out, blk->n);
 }
@@ -106,6 +104,7 @@ psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first
 {
     psrti_stable_t *t = slice->table;
     psrti_block_t *in = slice->cur, *out = in;
+    psrti_master_review(s, slice);
     if (in->pins) {
         out = psrti_block_new(s, slice);
         if (!out) return PSRT_ERR_NO_MEMORY;
@@ -114,7 +113,7 @@ psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first
     double params[PSRT_OPTIMIZER_MAX_PARAMS];
     psrti_params_for(slice, params);
     psrt_apply_t blk = { .params = params, .t = slice->updates + 1 };
-    uint64_t step = PSRTI_APPLY_BLOCK / t->acc_bytes;
+    uint64_t step = (slice->master ? PSRTI_MASTER_BLOCK : PSRTI_APPLY_BLOCK) / t->acc_bytes;
     for (uint64_t i = 0; i < len; i += step) {
         blk.n = PSRTI_MIN(step, len - i);
         blk.grad = combine(s, t, acc ? (const char *)acc + i * t->acc_bytes : NULL,

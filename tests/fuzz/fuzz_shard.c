@@ -131,7 +131,7 @@ static void connect_peer(fx_t *fx, unsigned who)
 static void open_core(fx_t *fx)
 {
     const psrti_kernels_t *kernels;
-    psrti_shard_env_t env = { fx, on_send, on_map, on_alloc, on_free, on_dial, 1024 };
+    psrti_shard_env_t env = { fx, on_send, on_map, on_alloc, on_free, on_dial, 1024, NULL };
     FUZZ_ASSERT(psrti_kernels_select("scalar", &kernels) == PSRT_OK);
     FUZZ_ASSERT(psrti_shard_create(0, kernels, &env, &fx->shard) == PSRT_OK);
     fx->view = psrti_view_new(WORKERS, OWNERS, VSHARDS);

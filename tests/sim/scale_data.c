@@ -199,8 +199,8 @@ static void view_open(data_t *d)
 
 static void shard_open(data_t *d, uint32_t owner)
 {
-    psrti_shard_env_t env = { NULL,       shard_send, shard_map,  shard_alloc,
-                              shard_free, shard_dial, BATCH_BYTES };
+    psrti_shard_env_t env = { NULL,       shard_send, shard_map,   shard_alloc,
+                              shard_free, shard_dial, BATCH_BYTES, NULL };
     scale_account(SCALE_SERVER);
     cr_assert_eq(psrti_shard_create(owner, d->kernels, &env, &d->shards[owner]), PSRT_OK);
     psrti_shard_view(d->shards[owner], d->view, 0, 0, NULL, NULL);

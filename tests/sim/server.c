@@ -108,7 +108,7 @@ void sim_server_view(sim_server_t *s, psrti_view_t *view, int joiner, size_t cou
     if (!s->shard) {
         const psrti_kernels_t *kernels;
         psrti_shard_env_t env = {
-            s, env_send, env_map, env_alloc, env_free, env_dial, s->sim->faults.batch
+            s, env_send, env_map, env_alloc, env_free, env_dial, s->sim->faults.batch, NULL
         };
         psrti_kernels_select(NULL, &kernels);
         psrti_shard_create((uint32_t)s->index, kernels, &env, &s->shard);

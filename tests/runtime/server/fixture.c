@@ -57,7 +57,8 @@ fx_t *fx_open_batching(uint32_t workers, uint64_t batch_bytes)
     fx_t *fx = calloc(1, sizeof *fx);
     const psrti_kernels_t *kernels;
     cr_assert_eq(psrti_kernels_select("scalar", &kernels), PSRT_OK);
-    psrti_shard_env_t env = { fx, env_send, env_map, env_alloc, env_free, env_dial, batch_bytes };
+    psrti_shard_env_t env = { fx,       env_send, env_map,     env_alloc,
+                              env_free, env_dial, batch_bytes, NULL };
     cr_assert_eq(psrti_shard_create(0, kernels, &env, &fx->shard), PSRT_OK);
     fx->view = psrti_view_new(workers, 1, VSHARDS);
     fx->view->number = 1;

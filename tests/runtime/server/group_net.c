@@ -91,7 +91,7 @@ net_t *open_net(void)
         net->view->workers[r] = (psrti_view_worker_t){ .incarnation = r + 1, .alive = 1 };
     for (uint32_t i = 0; i < OWNERS; i++) {
         node_t *n = &net->node[i];
-        psrti_shard_env_t env = { n, env_send, env_map, env_alloc, env_free, env_dial, 0 };
+        psrti_shard_env_t env = { n, env_send, env_map, env_alloc, env_free, env_dial, 0, NULL };
         n->net = net;
         n->owner = i;
         cr_assert_eq(psrti_shard_create(i, kernels, &env, &n->shard), PSRT_OK);

@@ -326,7 +326,7 @@ static void last_slice(psrt_dtype_t dtype, const void *g, const void *want)
     const uint64_t elements = (1ull << 32) + 3, elem = psrt_dtype_size(dtype);
     const uint64_t slices = (1ull << 14) + 1;
     sink_t sink = { .len = 0 };
-    psrti_shard_env_t env = { &sink, keep_reply, map_data, plain_alloc, plain_free, NULL, 0 };
+    psrti_shard_env_t env = { &sink, keep_reply, map_data, plain_alloc, plain_free, NULL, 0, NULL };
     const psrti_kernels_t *kernels;
     psrti_shard_t *shard;
     psrti_table_spec_t spec;
