@@ -19,7 +19,7 @@ typedef struct coll_area coll_area_t;
 /* Makes the file for `ranks` ranks, each with two buffers of `max_bytes`; its path goes to `path`, and is
  * valid while this process lives. 0, or -1 after it printed what failed. */
 int coll_area_create(uint32_t ranks, uint64_t max_bytes, char path[64]);
-/* The file may also be an empty one of somebody else; then there are no buffers. NULL after it printed what
+/* Also binds the calling thread to a core where there is one for each rank. The file may also be an empty one of somebody else; then there are no buffers. NULL after it printed what
  * failed. */
 coll_area_t *coll_area_open(const char *path, uint32_t rank, uint32_t ranks);
 void coll_area_close(coll_area_t *area);
