@@ -88,7 +88,7 @@ static psrt_status_t check_comm(psrt_comm_t *comm, const char *call, psrt_op_t *
 {
     if (!comm) return psrti_fail(PSRT_ERR_INVALID, "%s: the communicator is NULL", call);
     psrt_status_t rc = may_wait(psrti_comm_worker(comm), call, op_p);
-    if (rc) return rc;
+    if (rc || psrti_comm_is_ready(comm, &attr->rank, &attr->ranks)) return rc;
     psrti_worker_comm_query(comm, attr);
     if (attr->ranks == 0 && attr->status == PSRT_ERR_INVALID)
         return psrti_fail(PSRT_ERR_INVALID,

@@ -210,6 +210,10 @@ static void end_op(psrti_worker_t *w, psrti_wcollop_t *op, psrt_status_t status,
     w->meetings--;
     if (made) {
         made->making = 0;
+        if (status == PSRT_OK && made->core) {
+            made->rank = psrti_comm_rank(made->core), made->ranks = psrti_comm_size(made->core);
+            atomic_store_explicit(&made->ready, 1, memory_order_release);
+        }
         if (made->freed) handle_free(made);
     }
     psrti_op_deliver(w, &op->op);
@@ -441,14 +445,12 @@ void psrti_worker_comm_free(psrt_comm_t *comm)
 
 psrti_worker_t *psrti_comm_worker(const psrt_comm_t *comm) { return comm->worker; }
 
-uint32_t psrti_comm_members(const psrt_comm_t *comm, uint32_t *rank_p)
+int psrti_comm_is_ready(const psrt_comm_t *comm, uint32_t *rank_p, uint32_t *ranks_p)
 {
-    psrti_worker_t *w = comm->worker;
-    psrti_baton_take(w);
-    uint32_t n = comm->core ? psrti_comm_size(comm->core) : 0;
-    *rank_p = n ? psrti_comm_rank(comm->core) : 0;
-    psrti_baton_give(w);
-    return n;
+    if (!atomic_load_explicit(&comm->ready, memory_order_acquire)) return 0;
+    *rank_p = comm->rank;
+    *ranks_p = comm->ranks;
+    return 1;
 }
 
 /* How many different hosts the view names for these ranks. */

@@ -19,8 +19,8 @@ psrt_status_t psrti_worker_comm_shrink(psrt_comm_t *failed, psrt_comm_t **comm_p
 void psrti_worker_comm_free(psrt_comm_t *comm);
 void psrti_worker_comm_query(psrt_comm_t *comm, psrt_comm_attr_t *attr);
 psrti_worker_t *psrti_comm_worker(const psrt_comm_t *comm);
-/* Members; 0: not made. Fixed once it is ready. */
-uint32_t psrti_comm_members(const psrt_comm_t *comm, uint32_t *rank_p);
+/* Any thread, without the baton. It may have failed since. */
+int psrti_comm_is_ready(const psrt_comm_t *comm, uint32_t *rank_p, uint32_t *ranks_p);
 /* Ranks of the live workers of the view, malloc'ed. */
 psrt_status_t psrti_worker_live_ranks(psrti_worker_t *worker, uint32_t **ranks_p,
                                       uint32_t *count_p);

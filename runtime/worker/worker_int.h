@@ -72,9 +72,11 @@ typedef struct psrti_wcollop {
 struct psrt_comm {
     psrti_list_t node; /* in w->comms */
     psrti_worker_t *worker;
-    psrti_comm_t *core; /* NULL: not made (yet), or a split gave none */
-    int making;         /* the operation of its creation has not ended       */
-    int freed;          /* by the user, meanwhile                            */
+    psrti_comm_t *core;   /* NULL: not made (yet), or a split gave none */
+    int making;           /* the operation of its creation has not ended       */
+    int freed;            /* by the user, meanwhile                            */
+    uint32_t rank, ranks; /* once it is ready */
+    atomic_int ready;
     struct psrti_small *small;
     atomic_int small_on; /* small calls go through it                         */
     atomic_int slow;     /* calls that were not begun, or are in small's queue */
