@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Push and pull between hosts on a switch with limited links (lan.py), beside the best that the links allow;
+"""Push, pull and allreduce between hosts on a switch with limited links (lan.py), beside the best that the links allow;
 with --model, training steps of a real model's shapes."""
 import argparse
 import json
 import pathlib
 import signal
 import sys
+import tempfile
 
 import models
 from job import Failed, Job
@@ -49,7 +50,8 @@ def parse():
                         help="of every packet, so that a round trip has twice that (%(default)s)")
     parser.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of packets")
     parser.add_argument("--bytes", default="64MiB", metavar="SIZE", help="of a push or pull (%(default)s)")
-    parser.add_argument("--ops", default="push,pull", metavar="LIST", help="(%(default)s)")
+    parser.add_argument("--ops", default="push,pull,allreduce", metavar="LIST",
+                        help="the last one between all hosts, without servers (%(default)s)")
     parser.add_argument("--security", choices=["off", "authenticated", "encrypted"], default="off")
     parser.add_argument("--seconds", type=positive(float), default=0.01, metavar="S",
                         help="of a row, at least; five operations one by one and five rounds are the least")
@@ -111,33 +113,55 @@ def measure(lan, options):
     if options.model:
         return models.run(lan, options, ROW_SECONDS)
     print(f"{'op':<10}{'bytes':>11}{'W':>4}{'S':>4}{'best ms':>10}{'ms':>10}{'share':>8}", flush=True)
-    return push_and_pull(lan, options)
+    ops = options.ops.split(",")
+    of_servers = ",".join(op for op in ops if op != "allreduce")
+    rows = push_and_pull(lan, options, of_servers) if of_servers else []
+    return rows + [allreduce(lan, options)] if "allreduce" in ops else rows
 
 
 def congestion_control():
     return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
 
 
-def push_and_pull(lan, options):
+def push_and_pull(lan, options, ops):
     """Servers on the first hosts, workers on the others."""
     servers = list(range(options.servers))
     workers = list(range(options.servers, options.hosts))
     bench = str(pathlib.Path(options.bin, "psrt-bench"))
     job = Job(lan, servers, workers, options.bin, options.security, options.env)
-    lines = job.run([bench, "ps", "--worker", "zmq", "--sizes", options.bytes, "--ops", options.ops,
+    lines = job.run([bench, "ps", "--worker", "zmq", "--sizes", options.bytes, "--ops", ops,
                      "--buffers", "psrt", "--seconds", str(options.seconds)], ROW_SECONDS)
-    return [show(lan, json.loads(line.split("\t")[1])) for line in lines]
+    return [show_total(lan, json.loads(line.split("\t")[1])) for line in lines]
 
 
-def show(lan, measured):
+def show_total(lan, measured):
     """`total_gbps` is that of all workers until the last one ends; each moves `bytes` in that time."""
     size, workers, servers = (measured[key] for key in ("bytes", "workers", "servers"))
     best = size * 8 * max(1, workers / servers) / lan.rate
     took = size * workers / (measured["total_gbps"] * 1e9)
-    row = {"op": measured["op"], "bytes": size, "workers": workers, "servers": servers,
+    return show(lan, measured["op"], size, workers, servers, best, took)
+
+
+def allreduce(lan, options):
+    """A rank on every host; the ranks meet between calls in a file that all hosts see."""
+    bench = str(pathlib.Path(options.bin, "psrt-bench"))
+    job = Job(lan, [], list(range(lan.hosts)), options.bin, options.security, options.env)
+    with tempfile.NamedTemporaryFile() as area:
+        lines = job.run([bench, "coll", "--collective", "allreduce", "--min", options.bytes, "--max",
+                         options.bytes, "--buffers", "psrt", "--transport", "zmq", "--seconds",
+                         str(options.seconds), "--area", area.name], ROW_SECONDS)
+    measured = json.loads(lines[-1].split("\t")[1])
+    if measured["wrong"]:
+        raise Failed(f"allreduce: {measured['wrong']} wrong elements")
+    best = 2 * (lan.hosts - 1) / lan.hosts * measured["bytes"] * 8 / lan.rate
+    return show(lan, "allreduce", measured["bytes"], lan.hosts, 0, best, measured["p50_us"] / 1e6)
+
+
+def show(lan, op, size, workers, servers, best, took):
+    row = {"op": op, "bytes": size, "workers": workers, "servers": servers,
            "rate_gbit": lan.rate / 1e9, "delay_ms": lan.delay * 1e3, "loss_percent": lan.loss,
            "best_ms": best * 1e3, "ms": took * 1e3, "share": best / took}
-    print(f"{row['op']:<10}{size:>11}{workers:>4}{servers:>4}{best * 1e3:>10.1f}{took * 1e3:>10.1f}"
+    print(f"{op:<10}{size:>11}{workers:>4}{servers:>4}{best * 1e3:>10.1f}{took * 1e3:>10.1f}"
           f"{best / took:>8.3f}", flush=True)
     return row
 

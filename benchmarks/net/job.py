@@ -16,15 +16,17 @@ class Failed(Exception):
 
 
 class Job:
-    """`servers` and `workers` are lists: the host of each rank. The coordinator is on the first server's."""
+    """`servers` and `workers` are lists: the host of each rank. The coordinator is on the first
+    server's, or the first worker's where there are no servers."""
 
     def __init__(self, lan, servers, workers, bin_dir, security, env):
         self.lan, self.servers, self.workers, self.bin = lan, servers, workers, pathlib.Path(bin_dir)
+        self.root = (servers or workers)[0]
         self.base = tempfile.mkdtemp(prefix="psrt-net-")
         self.key = f"psrt-job-key 1\nnonce={secrets.token_hex(16)}\nsecret={secrets.token_hex(32)}\n"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PSRT_")}
         self.env.update(PSRT_WORKERS=str(len(workers)), PSRT_SERVERS=str(len(servers)),
-                        PSRT_COORDINATOR=f"tcp://{lan.addresses[servers[0]]}:{PORT}",
+                        PSRT_COORDINATOR=f"tcp://{lan.addresses[self.root]}:{PORT}",
                         PSRT_SECURITY=security)
         self.env.update(env)
         self.tasks = []
@@ -52,7 +54,7 @@ class Job:
         overdue = threading.Timer(seconds, self.kill)
         overdue.start()
         try:
-            self.start(self.servers[0], "coordinator", 0, [psrtd, "--coordinator"])
+            self.start(self.root, "coordinator", 0, [psrtd, "--coordinator"])
             for rank, host in enumerate(self.servers):
                 self.start(host, "server", rank, [psrtd])
             for rank, host in reversed(list(enumerate(self.workers))):

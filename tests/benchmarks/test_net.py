@@ -100,15 +100,18 @@ class Bench(unittest.TestCase):
             with open(path, encoding="utf-8") as f:
                 return json.load(f)
 
-    def test_push_and_pull(self):
+    def test_operations(self):
         rows = self.rows("--hosts", "3", "--servers", "1", "--bytes", "1MiB", "--delay", "1")
-        self.assertEqual([row["op"] for row in rows], ["push", "pull"])
+        self.assertEqual([row["op"] for row in rows], ["push", "pull", "allreduce"])
+        self.assertEqual((rows[2]["workers"], rows[2]["servers"]), (3, 0))
+        self.assertAlmostEqual(rows[2]["best_ms"], (1 << 20) * 8 * 4 / 3 / 1e6)
         for row in rows:
+            self.assertTrue(0 < row["share"] < 0.957, row)  # the rest are headers: the links are limited
+        for row in rows[:2]:
             self.assertEqual(list(row), KEYS)
             self.assertEqual((row["workers"], row["servers"], row["bytes"]), (2, 1, 1 << 20))
             self.assertAlmostEqual(row["best_ms"], (1 << 20) * 8 * 2 / 1e6)
             self.assertAlmostEqual(row["share"], row["best_ms"] / row["ms"])
-            self.assertTrue(0 < row["share"] < 0.957, row)  # the rest are headers: the links are limited
 
     def test_models(self):
         rows = self.rows("--hosts", "3", "--model", "alexnet,resnet50", "--faster", "20", "--steps", "2",
