@@ -193,8 +193,8 @@ static void propose(comm_t *comm)
 static psrt_status_t set_members(comm_t *comm, const uint32_t *ranks, uint32_t count)
 {
     uint32_t workers = comm->coll->p.workers;
-    uint32_t *list = calloc(count, sizeof *list), *place = calloc(workers, sizeof *place);
-    psrti_collmember_t *members = calloc(count, sizeof *members);
+    uint32_t *list = calloc(count + 1, sizeof *list), *place = calloc(workers + 1, sizeof *place);
+    psrti_collmember_t *members = calloc(count + 1, sizeof *members);
     if (!list || !place || !members) {
         free(list);
         free(place);
