@@ -256,7 +256,9 @@ unsigned psrti_net_progress(psrti_net_t *net)
     return events;
 }
 
-/* Over a path that has no threads only polling finds at once what arrives. */
+/* Over a path that has no threads only polling finds at once what arrives. Where threads move the bytes
+ * and cores are scarce, a poller would take theirs while they move many; of a small message they
+ * move none, and its way is as long as the wakes on it. */
 int psrti_net_may_poll(const psrti_net_t *net)
 {
     int threads = 0;
@@ -267,7 +269,7 @@ int psrti_net_may_poll(const psrti_net_t *net)
         if (!(net->paths[i].ops->caps & PSRT_TRANSPORT_CAP_THREADS)) return 1;
         threads = 1;
     }
-    return !threads;
+    return !threads || !net->bulk;
 }
 
 static void wait_for_events(psrti_net_t *net, uint64_t timeout_ns)

@@ -89,7 +89,7 @@ void psrti_net_release(psrti_net_t *net, psrt_msg_t *msg);
 
 /* Moves everything that can move; number of events. */
 unsigned psrti_net_progress(psrti_net_t *net);
-/* 0: who polls takes a core from the threads that bring what it waits for. */
+/* 0: who polls now takes a core from the threads that bring what it waits for. */
 int psrti_net_may_poll(const psrti_net_t *net);
 /* Sleeps until something arrives, psrti_net_wake, or the time is over; returns at once if something
  * is there already. */

@@ -13,7 +13,9 @@
 #define NET_MAX_PATHS 8
 #define NET_MAX_PENDING 64 /* accepted connections without a session, refused ones included */
 #define NET_POLL_CORES 4 /* a poller and a transport's thread on each side of a link of one host */
-#define NET_QUIET_TURNS 64 /* a path without endpoints is looked at once in so many turns */
+#define NET_BULK (64u << 10) /* a payload that takes longer to move than a thread to be woken */
+#define NET_BULK_TURNS 64u   /* messages after such a one that are part of the same transfer   */
+#define NET_QUIET_TURNS 64   /* a path without endpoints is looked at once in so many turns */
 #define NET_HELLO_TIMEOUT (5 * PSRTI_NS_PER_S)
 #define NET_REFUSED_LINGER PSRTI_NS_PER_S
 
@@ -71,11 +73,18 @@ struct psrti_net {
     psrti_list_t dialing, pending, up, graveyard;
     unsigned cores; /* that this process may use */
     uint32_t turns; /* of progress since every path had its turn */
+    uint32_t bulk;  /* messages until the last large payload no longer counts */
     int busy;       /* inside progress: links are freed at its end */
     int wake_fd;
     atomic_int sleeping, woken;
     psrti_map_t allocs; /* by address */
 };
+
+/* Every message of a session, either way. */
+static inline void psrti_net_note(psrti_net_t *net, uint64_t len)
+{
+    net->bulk = len >= NET_BULK ? NET_BULK_TURNS : net->bulk - (net->bulk != 0);
+}
 
 /* net_link.c */
 psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg);

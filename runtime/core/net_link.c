@@ -391,6 +391,7 @@ psrt_rx_t psrti_net_on_msg(void *arg, psrt_msg_t *msg)
                    link->pub.session);
         return PSRT_RX_BAD;
     }
+    psrti_net_note(net, msg->len);
     msg->flags = link->path; /* an endpoint may be gone when its held message is released */
     return net->p.on_msg(net->p.arg, &link->pub, msg);
 }
@@ -487,6 +488,7 @@ psrt_status_t psrti_net_send(psrti_net_t *net, psrti_link_t *pub, psrt_hdr_t *hd
 
     if (link->state != LINK_UP) return PSRT_ERR_AGAIN;
     hdr->session = pub->session;
+    psrti_net_note(net, len);
     return net->paths[link->path].ops->send(link->ep, hdr, data, len, 0, tx);
 }
 

@@ -273,13 +273,13 @@ static void wait_hung_up(zt_ep_t *ep)
  * connection is cut. Either way the endpoint stays, unseen, until the disconnect is reported. */
 void zt_accept_close(zt_ep_t *ep)
 {
-    int orderly = ep->state == ZT_UP && psrti_list_empty(&ep->txs);
+    int orderly = ep->state == ZT_UP && zt_tx_all_freed(ep);
     if (orderly)
         zt_link_send(ep, ZT_LINK_CLOSE, 0);
     else
         hang_up(ep);
     ep->state = ZT_LOST;
-    if (!psrti_list_empty(&ep->txs)) wait_hung_up(ep);
+    if (!orderly && !zt_tx_all_freed(ep)) wait_hung_up(ep);
     zt_tx_cancel(ep);
     psrti_list_remove(&ep->ending_link);
     ep->state = ZT_CLOSED;

@@ -17,16 +17,23 @@ static void tx_free(void *data, void *hint)
     (void)data;
     zt_tx_t *rec = hint;
     zt_iface_t *iface = atomic_load_explicit(&rec->iface, memory_order_relaxed);
+    int quiet = atomic_load_explicit(&rec->quiet, memory_order_relaxed);
     zt_tx_t *head = atomic_load_explicit(&iface->freed, memory_order_relaxed);
     atomic_store_explicit(&rec->freed, 1, memory_order_release);
     do {
         atomic_store_explicit(&rec->next, head, memory_order_relaxed);
     } while (!atomic_compare_exchange_weak(&iface->freed, &head, rec));
     /* The owner may reuse rec from here on. It looks at `freed` after it set `armed`. */
-    if (atomic_exchange(&iface->armed, 0)) eventfd_write(iface->wake_fd, 1);
+    if (!quiet && atomic_exchange(&iface->armed, 0)) eventfd_write(iface->wake_fd, 1);
 }
 
-static zt_tx_t *tx_new(zt_ep_t *ep, psrt_tx_t *tx)
+/* Whether the peer answers this payload with CREDIT, as on_data does for its part. */
+static int earns_credit(const zt_iface_t *iface, uint64_t len)
+{
+    return ZT_CHARGE + len >= iface->params.window / ZT_CREDITS;
+}
+
+static zt_tx_t *tx_new(zt_ep_t *ep, psrt_tx_t *tx, uint64_t len)
 {
     zt_iface_t *iface = zt_iface_of(ep);
     zt_tx_t *rec = iface->spare_tx;
@@ -36,6 +43,7 @@ static zt_tx_t *tx_new(zt_ep_t *ep, psrt_tx_t *tx)
         return NULL;
     atomic_store_explicit(&rec->iface, iface, memory_order_relaxed);
     atomic_store_explicit(&rec->freed, 0, memory_order_relaxed);
+    atomic_store_explicit(&rec->quiet, earns_credit(iface, len), memory_order_relaxed);
     rec->tx = tx;
     rec->ep = ep;
     psrti_list_push(&ep->txs, &rec->link);
@@ -139,7 +147,7 @@ static psrt_status_t send_head(zt_ep_t *ep, zt_sock_t *sock, const psrt_hdr_t *h
 static psrt_status_t send_in_place(zt_ep_t *ep, zt_sock_t *sock, const psrt_hdr_t *hdr,
                                    const void *data, uint64_t len, psrt_tx_t *tx)
 {
-    zt_tx_t *rec = tx_new(ep, tx);
+    zt_tx_t *rec = tx_new(ep, tx, len);
     zmq_msg_t msg;
     if (!rec || zmq_msg_init_data(&msg, (void *)(uintptr_t)data, (size_t)len, tx_free, rec) != 0) {
         if (rec) tx_answer(rec), free(rec);
@@ -269,7 +277,7 @@ static void on_credit(zt_ep_t *ep, uint64_t consumed)
 static void give_credit(zt_ep_t *ep, uint64_t len)
 {
     ep->consumed += ZT_CHARGE + len;
-    if (ep->consumed - ep->consumed_told < ep->peer_window / 4) return;
+    if (ep->consumed - ep->consumed_told < ep->peer_window / ZT_CREDITS) return;
     if (zt_link_send(ep, ZT_LINK_CREDIT, ep->consumed) == PSRT_OK) ep->consumed_told = ep->consumed;
 }
 

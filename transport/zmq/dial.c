@@ -201,7 +201,7 @@ static void wait_freed(zt_ep_t *ep)
 /* What was sent by copy still goes out; with the caller's memory in flight nothing does. */
 void zt_dial_close(zt_ep_t *ep)
 {
-    int orderly = ep->state == ZT_UP && psrti_list_empty(&ep->txs);
+    int orderly = ep->state == ZT_UP && zt_tx_all_freed(ep);
     close_sockets(ep, orderly ? ZT_LINGER_MS : 0);
     ep->state = ZT_CLOSED;
     wait_freed(ep);

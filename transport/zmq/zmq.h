@@ -41,6 +41,7 @@
 #define ZT_HOST_MAX 200
 #define ZT_ADDRS_MAX 8   /* addresses of one host name that are tried                         */
 #define ZT_CHARGE 128u   /* what a message counts towards the window, beside its payload      */
+#define ZT_CREDITS 4u    /* told in a window                                                  */
 #define ZT_LINGER_MS 500 /* for what was sent before an orderly close                         */
 #define ZT_PATIENCE_NS PSRTI_NS_PER_S /* longest wait for libzmq's or a peer's part in closing */
 #define ZT_BUDGET 64u /* messages taken from one socket in one progress                    */
@@ -100,6 +101,7 @@ typedef struct zt_tx {
     _Atomic(struct zt_tx *) next;
     _Atomic(zt_iface_t *) iface;
     atomic_int freed;
+    atomic_int quiet;  /* CREDIT follows, and wakes the owner: being freed does not */
     psrti_list_t link; /* ep->txs */
     psrt_tx_t *tx;     /* NULL: answered */
     zt_ep_t *ep;       /* valid while tx is set */
