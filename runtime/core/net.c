@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -16,8 +15,7 @@
 /* Which path a buffer came from; psrti_net_free must hand it back there. */
 typedef struct alloc_record {
     void *ptr;
-    uint64_t bytes;
-    int path; /* -1: anonymous memory */
+    int path; /* -1: of net->pages */
 } alloc_record_t;
 
 /* ---- choice of transports -------------------------------------------------------------------- */
@@ -198,7 +196,7 @@ psrt_status_t psrti_net_open(const psrti_net_params_t *params, psrti_net_t **net
 static void free_record(psrti_net_t *net, alloc_record_t *record)
 {
     if (record->path < 0)
-        munmap(record->ptr, record->bytes);
+        psrti_pages_free(&net->pages, record->ptr);
     else
         net->paths[record->path].ops->mem_free(net->paths[record->path].iface, record->ptr);
     free(record);
@@ -353,16 +351,15 @@ psrt_status_t psrti_net_alloc(psrti_net_t *net, uint64_t bytes, void **ptr_p)
         return psrti_fail(bytes ? PSRT_ERR_NO_MEMORY : PSRT_ERR_INVALID,
                           "cannot allocate %llu bytes", (unsigned long long)bytes);
     }
-    record->bytes = bytes;
     record->path = alloc_path(net);
     if (record->path >= 0) {
         const net_path_t *path = &net->paths[record->path];
         st = path->ops->mem_alloc(path->iface, bytes, &record->ptr);
     } else {
-        record->ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (record->ptr == MAP_FAILED)
-            st = psrti_fail(PSRT_ERR_NO_MEMORY, "cannot allocate %llu bytes: %s",
-                            (unsigned long long)bytes, strerror(errno));
+        record->ptr = psrti_pages_alloc(&net->pages, bytes);
+        if (!record->ptr)
+            st = psrti_fail(PSRT_ERR_NO_MEMORY, "cannot allocate %llu bytes",
+                            (unsigned long long)bytes);
     }
     if (st != PSRT_OK) {
         free(record);

@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "base/pages.h"
 #include "runtime/core/net.h"
 #include "runtime/core/session.h"
 
@@ -77,7 +78,8 @@ struct psrti_net {
     int busy;       /* inside progress: links are freed at its end */
     int wake_fd;
     atomic_int sleeping, woken;
-    psrti_map_t allocs; /* by address */
+    psrti_map_t allocs;  /* by address */
+    psrti_pages_t pages; /* those of no path */
 };
 
 /* Every message of a session, either way. */
