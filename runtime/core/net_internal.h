@@ -15,7 +15,7 @@
 #define NET_MAX_PENDING 64 /* accepted connections without a session, refused ones included */
 #define NET_POLL_CORES 4 /* a poller and a transport's thread on each side of a link of one host */
 #define NET_BULK (64u << 10) /* a payload that takes longer to move than a thread to be woken */
-#define NET_BULK_TURNS 64u   /* messages after such a one that are part of the same transfer   */
+#define NET_BULK_TURNS 256u  /* messages after such a one that are part of the same transfer   */
 #define NET_QUIET_TURNS 64   /* a path without endpoints is looked at once in so many turns */
 #define NET_HELLO_TIMEOUT (5 * PSRTI_NS_PER_S)
 #define NET_REFUSED_LINGER PSRTI_NS_PER_S
