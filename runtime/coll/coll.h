@@ -29,9 +29,6 @@
 #define PSRTI_COLL_NAME 255  /* bytes of a communicator's name at most */
 #define PSRTI_COLL_NOTE 1024 /* bytes of a note at most */
 
-/* hdr.seq_floor of messages of type PSRTI_T_COLL that are the driver's own */
-#define PSRTI_COLL_SEGMENT 7
-
 typedef struct psrti_coll psrti_coll_t;
 typedef struct psrti_comm psrti_comm_t;
 

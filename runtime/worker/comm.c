@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
 
 /* A peer that is asked to let go of memory does so within this, or its link is closed. */
@@ -31,7 +30,6 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
 
 void psrti_comms_close(psrti_worker_t *w)
 {
-    psrti_smalls_free(w);
     psrti_coll_destroy(w->coll);
     psrti_list_t *n;
     while ((n = psrti_list_pop(&w->comms)))
@@ -50,8 +48,6 @@ static psrti_wcollop_t *op_new(psrti_worker_t *w)
     }
     psrti_op_init(w, &op->op);
     op->op.coll = op;
-    psrti_list_init(&op->hand_node);
-    psrti_list_init(&op->small_node);
     op->op.transfers = &op->op.one;
     return op;
 }
@@ -59,12 +55,6 @@ static psrti_wcollop_t *op_new(psrti_worker_t *w)
 void psrti_comm_op_start(psrti_wcollop_t *op)
 {
     op->op.worker->meetings++;
-    if (psrti_small_takes(op->handle, &op->call)) {
-        psrti_small_start(op->handle, op);
-        return;
-    }
-    psrti_small_count(op->handle);
-    atomic_fetch_sub_explicit(&op->handle->slow, 1, memory_order_release);
     psrti_coll_start(op->comm, &op->call, &op->core);
 }
 
@@ -93,13 +83,11 @@ static psrt_status_t copy_lists(psrti_wcollop_t *op)
     return PSRT_OK;
 }
 
-psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call, int begun,
+psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call,
                                       psrt_op_t **op_p)
 {
     psrti_wcollop_t *op = op_new(comm->worker);
     if (!op) return PSRT_ERR_NO_MEMORY;
-    op->handle = comm;
-    op->begun = begun;
     op->comm = comm->core;
     op->call = *call;
     psrt_status_t rc = copy_lists(op);
@@ -107,20 +95,9 @@ psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t
         free(op);
         return rc;
     }
-    atomic_fetch_add_explicit(&comm->slow, 1, memory_order_relaxed);
     psrti_op_submit(comm->worker, &op->op);
     *op_p = &op->op;
     return PSRT_OK;
-}
-
-psrt_status_t psrti_worker_collective_now(psrt_comm_t *comm, const psrti_coll_call_t *call)
-{
-    psrt_op_t *op;
-    int begun = 0;
-    if (psrti_small_takes(comm, call) && psrti_small_run(comm, call, &begun) == PSRT_OK)
-        return PSRT_OK;
-    psrt_status_t rc = psrti_worker_collective(comm, call, begun, &op);
-    return rc ? rc : psrti_worker_wait(op, PSRT_FOREVER);
 }
 
 /* ---- split ------------------------------------------------------------------------------------- */
@@ -185,29 +162,25 @@ static int create_chosen(psrti_worker_t *w, psrti_wcollop_t *op)
 
 /* ---- the end of operations --------------------------------------------------------------------- */
 
-static void free_core(psrt_comm_t *comm)
-{
-    if (comm->small) psrti_small_drop(comm->small);
-    if (comm->core) psrti_comm_free(comm->core);
-    comm->small = NULL;
-    comm->core = NULL;
-}
-
 static void handle_free(psrt_comm_t *comm)
 {
     psrti_worker_t *w = comm->worker;
-    free_core(comm);
+    if (comm->core) psrti_comm_free(comm->core);
     psrti_list_remove(&comm->node);
     w->meetings--;
     free(comm);
 }
 
-static void end_op(psrti_worker_t *w, psrti_wcollop_t *op, psrt_status_t status, char *text)
+static void deliver(psrti_worker_t *w, psrti_collop_t *core)
 {
+    psrti_wcollop_t *op = PSRTI_CONTAINER_OF(core, psrti_wcollop_t, core);
+    if (op->all && core->status == PSRT_OK && !op->makes->freed && create_chosen(w, op)) return;
     psrt_comm_t *made = op->makes;
-    op->op.cop.result.status = status;
-    op->op.cop.text = text;
+    psrt_status_t status = op->core.status;
     w->meetings--;
+    op->op.cop.result.status = status;
+    op->op.cop.text = op->core.text;
+    op->core.text = NULL;
     if (made) {
         made->making = 0;
         if (status == PSRT_OK && made->core) {
@@ -219,89 +192,20 @@ static void end_op(psrti_worker_t *w, psrti_wcollop_t *op, psrt_status_t status,
     psrti_op_deliver(w, &op->op);
 }
 
-/* The members have met: those of a small group hand their segments round. */
-static int begin_handing(psrti_worker_t *w, psrti_wcollop_t *op)
-{
-    psrt_comm_t *made = op->makes;
-    uint32_t n = psrti_comm_size(made->core);
-    if (n < 2 || n > PSRTI_FLAT_MEMBERS) return 0;
-    if (made->small && !psrti_small_is_of(made->small)) {
-        psrti_small_drop(made->small);
-        made->small = NULL;
-    }
-    if (!made->small) made->small = psrti_small_new(made);
-    if (!made->small) {
-        psrti_comm_fail(made->core, PSRT_ERR_NO_MEMORY, "out of memory for a communicator");
-        return 0;
-    }
-    op->stage = PSRTI_STAGE_HAND;
-    psrti_list_push(&w->handing, &op->hand_node);
-    return 1;
-}
-
-/* Goes on with a creation. 0: it is over. */
-static int next_stage(psrti_worker_t *w, psrti_wcollop_t *op)
-{
-    if (op->makes->freed || op->core.status != PSRT_OK) return 0;
-    switch (op->stage) {
-    case PSRTI_STAGE_ASK: op->stage = PSRTI_STAGE_MAKE; return create_chosen(w, op);
-    case PSRTI_STAGE_MAKE: return begin_handing(w, op);
-    case PSRTI_STAGE_AGREE: psrti_small_agree(op->makes->small, op->all_able); return 0;
-    case PSRTI_STAGE_HAND: break;
-    }
-    return 0;
-}
-
-static void deliver(psrti_worker_t *w, psrti_collop_t *core)
-{
-    psrti_wcollop_t *op = PSRTI_CONTAINER_OF(core, psrti_wcollop_t, core);
-    if (op->makes && next_stage(w, op)) return;
-    end_op(w, op, op->core.status, op->core.text);
-}
-
-/* 1: something has changed. */
-static int hand(psrti_worker_t *w, psrti_wcollop_t *op)
-{
-    psrt_comm_t *made = op->makes;
-    psrt_status_t status = made->core ? psrti_comm_status(made->core) : PSRT_ERR_CANCELED;
-    if (status == PSRT_OK && !psrti_small_meet(made->small, &op->able)) return 0;
-    psrti_list_remove(&op->hand_node);
-    if (status) {
-        end_op(w, op, status, made->core ? strdup(psrti_comm_text(made->core)) : NULL);
-        return 1;
-    }
-    op->stage = PSRTI_STAGE_AGREE;
-    op->core = (psrti_collop_t){ .status = PSRT_OK };
-    op->call = (psrti_coll_call_t){ .what = PSRTI_COLL_ALLREDUCE,
-                                    .dtype = PSRT_I32,
-                                    .redop = PSRT_MIN,
-                                    .count = 1,
-                                    .in = &op->able,
-                                    .out = &op->all_able };
-    psrti_coll_start(made->core, &op->call, &op->core);
-    return 1;
-}
-
-static unsigned move_handing(psrti_worker_t *w)
+static unsigned deliver_all(psrti_worker_t *w)
 {
     unsigned events = 0;
-    for (psrti_list_t *n = w->handing.next, *next; n != &w->handing; n = next) {
-        next = n->next;
-        events += (unsigned)hand(w, PSRTI_LIST_ENTRY(n, psrti_wcollop_t, hand_node));
-    }
+    for (psrti_collop_t *op; (op = psrti_coll_completed(w->coll)); events++)
+        deliver(w, op);
     return events;
 }
 
 unsigned psrti_comms_move(psrti_worker_t *w, uint64_t now)
 {
-    unsigned events = 0;
     psrti_peers_redial(w, now);
     uint64_t timer = PSRTI_MIN(psrti_coll_progress(w->coll, now), w->next_peer_dial);
-    events += psrti_smalls_move(w, now) + move_handing(w);
-    for (psrti_collop_t *op; (op = psrti_coll_completed(w->coll)); events++)
-        deliver(w, op);
     w->timer = PSRTI_MIN(w->timer, timer);
-    return events;
+    return deliver_all(w);
 }
 
 /* ---- communicators ----------------------------------------------------------------------------- */
@@ -318,7 +222,6 @@ static psrt_status_t begin(psrti_worker_t *w, psrt_comm_t **comm_p, psrti_wcollo
     comm->worker = w;
     comm->making = 1;
     op->makes = comm;
-    op->stage = PSRTI_STAGE_MAKE;
     psrti_list_push(&w->comms, &comm->node);
     w->meetings += 2; /* of the handle and of the operation */
     pthread_mutex_lock(&w->lock);
@@ -413,7 +316,6 @@ static psrt_status_t start_split(psrti_worker_t *w, const void *arg, psrti_wcoll
     (void)w;
     op->comm = s->parent->core;
     op->own = s->own;
-    op->stage = PSRTI_STAGE_ASK;
     op->all = calloc(psrti_comm_size(op->comm), sizeof *op->all);
     if (!op->all) return psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a communicator");
     op->call = (psrti_coll_call_t){
@@ -435,11 +337,12 @@ void psrti_worker_comm_free(psrt_comm_t *comm)
     psrti_worker_t *w = comm->worker;
     psrti_baton_take(w);
     psrti_inbox_read(w); /* operations of this communicator that were not started yet */
+    deliver_all(w);      /* and a split of it that has ended goes on */
     comm->freed = 1;
     if (!comm->making)
         handle_free(comm);
-    else
-        free_core(comm);
+    else if (comm->core)
+        psrti_comm_free(comm->core), comm->core = NULL;
     psrti_baton_give(w);
 }
 

@@ -25,10 +25,8 @@ int psrti_comm_is_ready(const psrt_comm_t *comm, uint32_t *rank_p, uint32_t *ran
 psrt_status_t psrti_worker_live_ranks(psrti_worker_t *worker, uint32_t **ranks_p,
                                       uint32_t *count_p);
 
-/* The call is checked and copied. `begun`: see small.h. */
-psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call, int begun,
+/* The call is checked and copied. */
+psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call,
                                       psrt_op_t **op_p);
-/* The same, and waits. */
-psrt_status_t psrti_worker_collective_now(psrt_comm_t *comm, const psrti_coll_call_t *call);
 
 #endif

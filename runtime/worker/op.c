@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
 
 #define POLL_EVERY 8 /* submissions: what they send is not answered yet when they return */
@@ -218,9 +217,7 @@ static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
     char text[PSRTI_ERROR_MAX] = "the operation is still being submitted";
     psrti_baton_take(w);
     int done = atomic_load(&op->done);
-    if (!done && op->coll && !psrti_list_empty(&op->coll->small_node))
-        psrti_small_describe(op->coll, text, sizeof text);
-    else if (!done && op->coll)
+    if (!done && op->coll)
         psrti_coll_describe(&op->coll->core, text, sizeof text);
     else if (!done)
         psrti_client_describe(w->client, &op->cop, text, sizeof text);
@@ -270,9 +267,7 @@ void psrti_worker_cancel(psrt_op_t *op)
     psrti_worker_t *w = op->worker;
     psrti_baton_take(w);
     psrti_inbox_read(w);
-    if (op->coll && !psrti_list_empty(&op->coll->small_node))
-        psrti_comm_fail(op->coll->comm, PSRT_ERR_CANCELED, "the operation was canceled");
-    else if (op->coll)
+    if (op->coll)
         psrti_coll_cancel(&op->coll->core, PSRT_ERR_CANCELED, "the operation was canceled");
     else
         psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);

@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
-#include "transport/frame.h"
 
 #define BACKOFF_MIN (10 * PSRTI_NS_PER_MS)
 #define BACKOFF_MAX PSRTI_NS_PER_S
@@ -148,8 +146,6 @@ psrt_rx_t psrti_peers_on_msg(psrti_worker_t *w, psrti_link_t *link, psrt_msg_t *
 {
     uint32_t rank = PSRTI_TASK_RANK(link->task);
     if (rank >= w->p.workers || w->peers[rank].link != link) return PSRT_RX_BAD;
-    if (msg->hdr.type == PSRTI_T_COLL && msg->hdr.seq_floor == PSRTI_COLL_SEGMENT)
-        return psrti_small_segment(w, rank, msg);
     return psrti_coll_msg(w->coll, rank, msg);
 }
 

@@ -50,18 +50,7 @@ typedef struct psrti_wcollop {
     psrti_collop_t core;
     psrti_coll_call_t call;
     psrti_comm_t *comm;
-    psrt_comm_t *handle; /* of a collective; NULL: a creation        */
-    psrt_comm_t *makes;  /* creation: the handle; NULL: a collective */
-    enum {
-        PSRTI_STAGE_ASK,  /* split: gathers colours and keys     */
-        PSRTI_STAGE_MAKE, /* the members meet                    */
-        PSRTI_STAGE_HAND, /* segments of small.c go round        */
-        PSRTI_STAGE_AGREE /* do all have them?                   */
-    } stage;              /* of a creation                       */
-    psrti_list_t hand_node;
-    int32_t able, all_able;
-    psrti_list_t small_node; /* in the queue of small.c              */
-    int begun;               /* there: by its caller, or by the queue */
+    psrt_comm_t *makes; /* creation: the handle; NULL: a collective             */
     struct colour_key {
         int32_t colour, key;
     } own, *all;     /* split: of the members of the parent; NULL: not asked */
@@ -72,14 +61,11 @@ typedef struct psrti_wcollop {
 struct psrt_comm {
     psrti_list_t node; /* in w->comms */
     psrti_worker_t *worker;
-    psrti_comm_t *core;   /* NULL: not made (yet), or a split gave none */
-    int making;           /* the operation of its creation has not ended       */
-    int freed;            /* by the user, meanwhile                            */
-    uint32_t rank, ranks; /* once it is ready */
+    psrti_comm_t *core;   /* NULL: not made (yet), or a split gave none  */
+    int making;           /* the operation of its creation has not ended */
+    int freed;            /* by the user, meanwhile                      */
+    uint32_t rank, ranks; /* once it is ready                            */
     atomic_int ready;
-    struct psrti_small *small;
-    atomic_int small_on; /* small calls go through it                         */
-    atomic_int slow;     /* calls that were not begun, or are in small's queue */
 };
 
 /* Another worker. */
@@ -146,8 +132,7 @@ struct psrti_worker {
     unsigned unpolled; /* submissions since the links were looked at */
     psrti_coll_t *coll;
     psrti_wpeer_t *peers; /* by rank */
-    psrti_list_t comms, smalls, active_smalls;
-    psrti_list_t handing; /* creations that hand segments round */
+    psrti_list_t comms;
     uint32_t
         meetings; /* communicators, links to workers, collectives: without one there is nothing to move */
     uint64_t next_peer_dial;

@@ -77,7 +77,7 @@ class Collectives(JobTest):
             job = self.job(2, 1)
             start_worker = job.worker
             job.worker = lambda rank: start_worker(
-                rank, PSRT_COLL_TUNE=("allreduce:1k-:ring", "allreduce:1k-:two_trees")[rank])
+                rank, PSRT_COLL_TUNE=("allreduce::ring", "allreduce::two_trees")[rank])
             w = job.start()
             every(w, "comm 0")
             for status, text in answers(w, "run 0 allreduce f32 sum 100000 0", LONG):
