@@ -10,7 +10,7 @@
 /* By the page: bytes an element, from the numbers of the wire. */
 static unsigned __int128 announced(const psrt_hdr_t *hdr)
 {
-    static const uint8_t size[] = { 0, 4, 8, 2, 2, 4, 8 };
+    static const uint8_t size[] = { 0, 4, 8, 2, 2, 4, 8, 1, 2, 1 };
     switch (hdr->type) {
     case PSRTI_T_PUSH:
     case PSRTI_T_INIT:
