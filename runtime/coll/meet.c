@@ -155,7 +155,8 @@ void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *h
         psrti_comm_aborted(met, met->place[rank], hdr, data);
         return;
     }
-    PSRTI_LIST_FOREACH_SAFE (it, tmp, &peer->opens) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &peer->opens)
+    {
         psrti_collopen_t *open = PSRTI_LIST_ENTRY(it, psrti_collopen_t, node);
         if (open->hdr.offset != hdr->offset) continue;
         psrti_list_remove(it);
@@ -163,7 +164,8 @@ void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *h
         free(open);
         return;
     }
-    PSRTI_LIST_FOREACH_SAFE (it, tmp, &coll->comms) {
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &coll->comms)
+    {
         comm_t *comm = PSRTI_LIST_ENTRY(it, comm_t, node);
         uint32_t member = comm->place[rank];
         if (member == PSRTI_COLL_NOBODY || comm->members[member].handle != hdr->offset) continue;

@@ -146,8 +146,9 @@ static exec_t *exec_get(psrti_collsched_t *s)
 exec_t *psrti_run_exec(run_t *run, uint64_t chunk)
 {
     exec_t **at = &run->execs[chunk % PSRTI_COLL_WINDOW];
-    if (*at) return *at;
-    exec_t *exec = exec_get(run->sched);
+    exec_t *exec = *at;
+    if (exec) return exec;
+    exec = exec_get(run->sched);
     if (!exec) return NULL;
     exec->run = run;
     exec->chunk = chunk;

@@ -215,7 +215,7 @@ static void pair_plan(psrti_coll_plan_t *plan, psrti_coll_step_t *step, uint8_t 
 
 static psrt_status_t sched_new(const psrti_comm_t *comm, const sched_t *key, sched_t **sched_p)
 {
-    psrti_coll_plan_t pair, *plan = NULL;
+    psrti_coll_plan_t pair = { .nsteps = 0 }, *plan = NULL;
     psrti_coll_step_t step;
     psrt_status_t status = PSRT_OK;
 

@@ -167,9 +167,8 @@ static void probe(psrti_collop_t *op)
     for (uint32_t m = 0; m < comm->size; m++) {
         uint32_t w = op->run->sched->way_of[m];
         if (!is_in_call(op, m) || comm->members[m].is_closed) continue;
-        psrti_run_tell_ready(op->run, m,
-                             w == PSRTI_COLL_NOBODY ? PSRTI_COLL_WINDOW : op->run->ways[w].granted,
-                             1);
+        psrti_run_tell_ready(
+            op->run, m, w == PSRTI_COLL_NOBODY ? PSRTI_COLL_WINDOW : op->run->ways[w].granted, 1);
     }
 }
 

@@ -445,7 +445,8 @@ static void cmd_random(psrt_comm_t *comm, uint64_t seed, uint64_t n)
 static void cmd_comm(int at, char *list)
 {
     uint32_t ranks[64], n = 0;
-    for (char *s = strtok(list, ", \n"); s && n < 64; s = strtok(NULL, ", \n"))
+    char *save = NULL;
+    for (char *s = strtok_r(list, ", \n", &save); s && n < 64; s = strtok_r(NULL, ", \n", &save))
         ranks[n++] = (uint32_t)strtoul(s, NULL, 10);
     psrt_comm_params_t params = PSRT_COMM_PARAMS_INIT;
     params.ranks = n ? ranks : NULL;

@@ -309,8 +309,7 @@ static int deliver_one(fabric_t *fb, uint32_t from, uint32_t to)
 void fb_deliver_from(fabric_t *fb, uint32_t rank)
 {
     for (uint32_t to = 0; to < fb->n; to++)
-        while (deliver_one(fb, rank, to)) {
-        }
+        while (deliver_one(fb, rank, to)) {}
 }
 
 static int writable_one(fabric_t *fb, uint32_t from, uint32_t to)

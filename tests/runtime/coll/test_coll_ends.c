@@ -430,7 +430,8 @@ Test(coll_ends, a_failure_is_told_when_there_is_a_link_again)
     psrti_comm_t *comms[3];
     fb_open(&fb, 3, 1, NULL);
     for (uint32_t r = 0; r < 3; r++)
-        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 3, &ops[r], &comms[r]), PSRT_OK);
+        cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 3, &ops[r], &comms[r]),
+                     PSRT_OK);
     fb.rank[1].is_stopped = 1;
     fb_settle(&fb);
     fb_expect(&ops[0], PSRT_OK, NULL);
@@ -543,7 +544,6 @@ Test(coll_ends, a_root_does_not_wait_for_those_who_have_not_called)
     call_free(&c);
     fb_close(&fb);
 }
-
 
 /* Whoever has all it needs may leave while others still work; who needs more hears why. */
 Test(coll_ends, members_leave_one_by_one)
