@@ -119,14 +119,14 @@ static const psrt_dtype_t dtypes[] = { PSRT_F32, PSRT_F64, PSRT_F16, PSRT_BF16, 
 #define DTYPES (sizeof dtypes / sizeof dtypes[0])
 
 typedef struct call {
-    int what, redop, in_place, shared;
-    psrt_dtype_t dtype;
     uint64_t count;
-    uint32_t root, rank, ranks;
     uint64_t nin, nout; /* elements of its buffers here */
     void *in, *out;
     uint64_t *counts[2];
     psrt_op_t *op[2];
+    int what, redop, in_place, shared;
+    psrt_dtype_t dtype;
+    uint32_t root, rank, ranks;
 } call_t;
 
 /* What `rank` gives at element i of what goes to (or, for one part, is for all) `to`. */
