@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fence.h"
 #include "base/util.h"
 #include "kernels/reduce.h"
 
@@ -292,26 +293,13 @@ psrti_flat_state_t psrti_flat_spin(psrti_flat_t *flat, unsigned polls)
 
 /* ---- sleeping ----------------------------------------------------------------------------------- */
 
-/* GCC's TSan does not model fences, and says so; what they order here are atomics. */
-static void full_fence(void)
-{
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan"
-#endif
-    atomic_thread_fence(memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
-
 uint32_t psrti_flat_wakes(psrti_flat_t *flat)
 {
     uint32_t wakes = 0;
 
     if (!flat->unchecked) return 0;
     flat->unchecked = 0;
-    full_fence();
+    psrti_full_fence();
     for (uint32_t left = flat->others; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
         uint32_t awaited = atomic_load_explicit(&flat->segments[i]->awaited, memory_order_relaxed);
@@ -340,7 +328,7 @@ int psrti_flat_want_wake(psrti_flat_t *flat)
         awaited = missing & -missing;
         atomic_store_explicit(&flat->own->awaited, (uint32_t)__builtin_ctz(awaited) + 1,
                               memory_order_relaxed);
-        full_fence();
+        psrti_full_fence();
         psrti_flat_poll(flat);
         missing = psrti_flat_missing(flat);
     }

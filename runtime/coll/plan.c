@@ -6,23 +6,26 @@
 #include "base/util.h"
 #include "runtime/coll/plan_int.h"
 
-static const char *const collectives[] = {
+const char *const psrti_collective_names[PSRTI_COLL_COUNT] = {
 #define X(name, text) text,
     PSRTI_COLLECTIVES(X)
 #undef X
 };
 
-static const char *const algorithms[] = {
+const char *const psrti_coll_algorithm_names[PSRTI_ALG_COUNT] = {
 #define X(name, text) text,
     PSRTI_COLL_ALGORITHMS(X)
 #undef X
 };
 
-const char *psrti_collective_name(psrti_collective_t collective) { return collectives[collective]; }
+const char *psrti_collective_name(psrti_collective_t collective)
+{
+    return psrti_collective_names[collective];
+}
 
 const char *psrti_coll_algorithm_name(psrti_coll_algorithm_t algorithm)
 {
-    return algorithms[algorithm];
+    return psrti_coll_algorithm_names[algorithm];
 }
 
 /* ---- steps ------------------------------------------------------------------------------------- */

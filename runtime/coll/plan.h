@@ -72,6 +72,8 @@ typedef enum psrti_coll_algorithm {
         PSRTI_ALG_COUNT
 } psrti_coll_algorithm_t;
 
+extern const char *const psrti_collective_names[PSRTI_COLL_COUNT];
+extern const char *const psrti_coll_algorithm_names[PSRTI_ALG_COUNT];
 const char *psrti_collective_name(psrti_collective_t collective);
 const char *psrti_coll_algorithm_name(psrti_coll_algorithm_t algorithm);
 

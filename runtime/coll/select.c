@@ -81,17 +81,6 @@ psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
 
 #define WORD_MAX 32 /* longer than all names and sizes */
 
-static const char *const collectives[] = {
-#define X(name, text) text,
-    PSRTI_COLLECTIVES(X)
-#undef X
-};
-static const char *const algorithms[] = {
-#define X(name, text) text,
-    PSRTI_COLL_ALGORITHMS(X)
-#undef X
-};
-
 /* The index of `word`, or `count` with an error text. */
 static size_t find_name(const char *kind, const char *word, const char *const *names, size_t count)
 {
@@ -122,10 +111,10 @@ static psrt_status_t parse_sizes(char *word, psrti_coll_rule_t *rule)
 static psrt_status_t set_rule(const char *what, char *sizes, const char *how,
                               psrti_coll_rule_t *rule)
 {
-    size_t collective = find_name("collective", what, collectives, PSRTI_COUNT(collectives));
-    if (collective == PSRTI_COUNT(collectives)) return PSRT_ERR_INVALID;
-    size_t algorithm = find_name("algorithm", how, algorithms, PSRTI_COUNT(algorithms));
-    if (algorithm == PSRTI_COUNT(algorithms)) return PSRT_ERR_INVALID;
+    size_t collective = find_name("collective", what, psrti_collective_names, PSRTI_COLL_COUNT);
+    if (collective == PSRTI_COLL_COUNT) return PSRT_ERR_INVALID;
+    size_t algorithm = find_name("algorithm", how, psrti_coll_algorithm_names, PSRTI_ALG_COUNT);
+    if (algorithm == PSRTI_ALG_COUNT) return PSRT_ERR_INVALID;
 
     *rule = (psrti_coll_rule_t){ .collective = (psrti_collective_t)collective,
                                  .algorithm = (psrti_coll_algorithm_t)algorithm,

@@ -267,10 +267,10 @@ void psrti_worker_cancel(psrt_op_t *op)
     psrti_worker_t *w = op->worker;
     psrti_baton_take(w);
     psrti_inbox_read(w);
-    if (op->coll)
-        psrti_coll_cancel(&op->coll->core, PSRT_ERR_CANCELED, "the operation was canceled");
-    else
+    if (!op->coll)
         psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);
+    else if (!atomic_load(&op->done)) /* else its core may never have begun */
+        psrti_coll_cancel(&op->coll->core, PSRT_ERR_CANCELED, "the operation was canceled");
     if (calling != w) psrti_baton_move(w);
     psrti_baton_give(w);
 }

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fence.h"
 #include "base/log.h"
 #include "transport/shm/shm.h"
 
@@ -142,7 +143,7 @@ static void fence_peer(shm_ep_t *ep)
 {
     if (!ep->own) return;
     atomic_store_explicit(&ep->own->closed, 1, memory_order_seq_cst);
-    shm_fence(); /* before any later write to what was sent */
+    psrti_full_fence(); /* before any later write to what was sent */
 }
 
 static void log_loss(const shm_ep_t *ep, psrt_status_t status, const char *why)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fence.h"
 #include "base/log.h"
 #include "transport/shm/shm.h"
 
@@ -72,7 +73,7 @@ psrt_status_t psrti_shm_verify(psrt_iface_t *iface_, const psrt_msg_t *msg)
     shm_hold_t *hold = hold_of((shm_iface_t *)iface_, msg);
     if (!hold) return PSRT_ERR_STALE;
     if (!hold->seg) return PSRT_OK;
-    shm_fence(); /* the payload was read before */
+    psrti_full_fence(); /* the payload was read before */
     return atomic_load_explicit(&hold->ep->peer->closed, memory_order_relaxed) ? PSRT_ERR_STALE
                                                                                : PSRT_OK;
 }

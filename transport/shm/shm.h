@@ -323,20 +323,6 @@ psrt_status_t psrti_shm_verify(psrt_iface_t *iface, const psrt_msg_t *msg);
 
 void psrti_shm_reap(shm_iface_t *iface); /* frees dead endpoints */
 
-/* GCC's TSan does not model fences, and says so. Nothing is lost: it does not see that the two
- * mappings of a segment are the same memory either. */
-static inline void shm_fence(void)
-{
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan"
-#endif
-    atomic_thread_fence(memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
-
 /* Sleeping: the writer stores (seq_cst), then reads `sleeping` (seq_cst); the sleeper stores
  * `sleeping`, then reads what was written. One of the two sees the other. */
 static inline void shm_wake_if_asleep(shm_ep_t *ep)

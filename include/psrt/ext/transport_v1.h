@@ -172,7 +172,8 @@ typedef struct psrt_transport_ops {
      * endpoint changes) handled, bounded by an internal budget. */
     unsigned (*progress)(psrt_iface_t *iface);
     /* Before sleeping on wait_fd: OK if nothing is pending and the descriptor will become readable
-     * on the next event; ERR_BUSY if progress must be called first. */
+     * on the next event; ERR_BUSY if progress must be called first. Of a payload of a quarter of the window
+     * and more the completion may wait for the peer's progress, whose word of it is an event. */
     psrt_status_t (*arm)(psrt_iface_t *iface);
     int (*wait_fd)(psrt_iface_t *iface); /* for epoll, readable when progress is wanted */
 

@@ -271,3 +271,25 @@ void call_check(call_t *c, const char *about)
                   c->in_place ? " in place" : "", r, c->n);
     }
 }
+
+psrti_coll_call_t make_call(uint8_t what, uint8_t dtype, uint8_t redop, uint64_t count,
+                            uint32_t root)
+{
+    return (psrti_coll_call_t){
+        .what = what, .dtype = dtype, .redop = redop, .count = count, .root = root
+    };
+}
+
+void all_failed(fabric_t *fb, psrti_comm_t **comms, psrt_status_t status, const char *text)
+{
+    for (uint32_t r = 0; r < fb->n; r++) {
+        psrti_collop_t op = { 0 };
+        psrti_coll_call_t barrier = make_call(PSRTI_COLL_BARRIER, 0, 0, 0, 0);
+        if (fb->rank[r].is_dead) continue;
+        cr_assert_eq(psrti_comm_status(comms[r]), status, "rank %u: %s, %s", r,
+                     psrt_status_name(psrti_comm_status(comms[r])), psrti_comm_text(comms[r]));
+        psrti_coll_start(comms[r], &barrier, &op);
+        fb_collect(fb);
+        fb_expect(&op, status, text, NULL);
+    }
+}

@@ -30,6 +30,11 @@ void call_start(call_t *c, uint32_t rank, psrti_comm_t *comm);
 void call_free(call_t *c);
 /* All ended well and have what they should; on failure says which case. */
 void call_check(call_t *c, const char *about);
+/* Without buffers. */
+psrti_coll_call_t make_call(uint8_t what, uint8_t dtype, uint8_t redop, uint64_t count,
+                            uint32_t root);
+/* All operations of the communicators and later ones have this status and texts. */
+void all_failed(fabric_t *fb, psrti_comm_t **comms, psrt_status_t status, const char *text);
 /* on_ended of a fabric */
 void call_ended(psrti_collop_t *op);
 int call_reduces(uint8_t what);
