@@ -20,67 +20,69 @@ typedef enum psrti_config_type {
 
 /* X(ID, type, name, default text, choices or NULL, min, max, doc); max 0 of a SIZE or DURATION: no
  * upper limit. */
-#define PSRTI_CONFIG_MAP(X)                                                                        \
-    X(ROLE, TEXT, "PSRT_ROLE", "", NULL, 0, 0,                                                     \
-      "what this process is: worker, server or coordinator; empty: alone, with embedded server")   \
-    X(RANK, INT, "PSRT_RANK", "0", NULL, 0, 65535, "index of this task within its role")           \
-    X(WORKERS, INT, "PSRT_WORKERS", "1", NULL, 1, 65535, "number of workers of the job")           \
-    X(SERVERS, INT, "PSRT_SERVERS", "1", NULL, 0, 65535, "number of servers of the job")           \
-    X(COORDINATOR, TEXT, "PSRT_COORDINATOR", "", NULL, 0, 0,                                       \
-      "address of the coordinator, tcp://host:port; empty: alone, with an embedded server")        \
-    X(JOB_DIR, TEXT, "PSRT_JOB_DIR", "", NULL, 0, 0,                                               \
-      "directory (mode 0700) of this job on this host: key file, sockets, state")                  \
-    X(KEY_FILE, TEXT, "PSRT_KEY_FILE", "", NULL, 0, 0,                                             \
-      "file (mode 0600) with the job's key; default: `key` in PSRT_JOB_DIR")                       \
-    X(LISTEN_FD, INT, "PSRT_LISTEN_FD", "-1", NULL, -1, 1048576,                                   \
-      "coordinator: inherited listening TCP socket to use instead of binding one")                 \
-    X(BIND_ADDRESS, TEXT, "PSRT_BIND_ADDRESS", "", NULL, 0, 0,                                     \
-      "address to listen on; default: that of the interface towards the coordinator")              \
-    X(SECURITY, ENUM, "PSRT_SECURITY", "encrypted", "encrypted|authenticated|off", 0, 0,           \
-      "protection between hosts, the same for all tasks of a job: docs/security.md")               \
-    X(TRANSPORT, TEXT, "PSRT_TRANSPORT", "", NULL, 0, 0,                                           \
-      "comma list of allowed transports in order of preference; empty: by score")                  \
-    X(FAULT, TEXT, "PSRT_FAULT", "", NULL, 0, 0,                                                   \
-      "test only: fault injection, for example seed=1,drop=0.01,dup=0.01,reorder=0.01,cut=0.001")  \
-    X(SERVER_THREADS, INT, "PSRT_SERVER_THREADS", "1", NULL, 1, 256,                               \
-      "threads of a server; each owns its share of the virtual shards")                            \
-    X(VSHARDS, INT, "PSRT_VSHARDS", "1024", NULL, 1, 65536, "virtual shards of the job")           \
-    X(HEARTBEAT, DURATION, "PSRT_HEARTBEAT", "1s", NULL, 1000000, 0, "interval of lease renewals") \
-    X(LEASE, DURATION, "PSRT_LEASE", "5s", NULL, 1000000, 0,                                       \
-      "a task that is silent for longer is declared dead")                                         \
-    X(START_TIMEOUT, DURATION, "PSRT_START_TIMEOUT", "60s", NULL, 0, 0,                            \
-      "time within which all tasks of the job must have joined")                                   \
-    X(DRAIN_TIMEOUT, DURATION, "PSRT_DRAIN_TIMEOUT", "10s", NULL, 0, 0,                            \
-      "time for which a closing context waits for unfinished operations")                          \
-    X(COORDINATOR_TIMEOUT, DURATION, "PSRT_COORDINATOR_TIMEOUT", "60s", NULL, 0, 0,                \
-      "contexts end when the coordinator, or a server that lives, was unreachable for this long")  \
-    X(RETRY, DURATION, "PSRT_RETRY", "2s", NULL, 1000000, 0,                                       \
-      "first retransmission of an unanswered request; doubles up to 16 times this")                \
-    X(OP_DEADLINE, DURATION, "PSRT_OP_DEADLINE", "0s", NULL, 0, 0,                                 \
-      "operations without a deadline of their own end after this long; 0: never")                  \
-    X(CANCEL_TIMEOUT, DURATION, "PSRT_CANCEL_TIMEOUT", "1s", NULL, 1000000, 0,                     \
-      "a server that does not answer a cancel for this long is fenced: its link is dialled anew")  \
-    X(EAGER_ARENA, SIZE, "PSRT_ARENA", "16MiB", NULL, 4096, 0,                                     \
-      "staging of a worker for pushes from ordinary memory")                                       \
-    X(WINDOW, SIZE, "PSRT_WINDOW", "4MiB", NULL, 4096, 0, "payload in flight per connection")      \
-    X(MAX_MESSAGE, SIZE, "PSRT_MAX_MESSAGE", "64MiB", NULL, 4096, 0, "largest payload accepted")   \
-    X(COLLECTIVES, BOOL, "PSRT_COLLECTIVES", "on", NULL, 0, 0,                                     \
-      "workers listen for one another; off: they listen on nothing, and have no communicators")    \
-    X(COLL_CHUNK, SIZE, "PSRT_COLL_CHUNK", "256KiB", NULL, 4096, 1u << 30,                         \
-      "piece of a buffer that a collective moves at once; the same on all workers")                \
-    X(COLL_EAGER, SIZE, "PSRT_COLL_EAGER", "64KiB", NULL, 1024, 1u << 30,                          \
-      "what a collective sends to a worker that has not called it; the same on all workers")       \
-    X(COLL_TIMEOUT, DURATION, "PSRT_COLL_TIMEOUT", "300s", NULL, 0, 0,                             \
-      "a collective without progress for this long fails and names who is missing; 0: never")      \
-    X(COLL_TUNE, TEXT, "PSRT_COLL_TUNE", "", NULL, 0, 0,                                           \
-      "algorithms of collectives, the same on all workers: docs/collectives.md, psrt-info coll")   \
-    X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                            \
-      "how long a waiter polls before it sleeps, when cores are free")                             \
-    X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                       \
-      "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")               \
-    X(PLUGINS, TEXT, "PSRT_PLUGINS", "", NULL, 0, 0,                                               \
-      "comma list of shared objects with optimizers; the same on workers and servers")             \
-    X(LOG_LEVEL, ENUM, "PSRT_LOG_LEVEL", "warn", "error|warn|info|debug", 0, 0,                    \
+#define PSRTI_CONFIG_MAP(X)                                                                          \
+    X(ROLE, TEXT, "PSRT_ROLE", "", NULL, 0, 0,                                                       \
+      "what this process is: worker, server or coordinator; empty: alone, with embedded server")     \
+    X(RANK, INT, "PSRT_RANK", "0", NULL, 0, 65535, "index of this task within its role")             \
+    X(WORKERS, INT, "PSRT_WORKERS", "1", NULL, 1, 65535, "number of workers of the job")             \
+    X(SERVERS, INT, "PSRT_SERVERS", "1", NULL, 0, 65535, "number of servers of the job")             \
+    X(COORDINATOR, TEXT, "PSRT_COORDINATOR", "", NULL, 0, 0,                                         \
+      "address of the coordinator, tcp://host:port; empty: alone, with an embedded server")          \
+    X(JOB_DIR, TEXT, "PSRT_JOB_DIR", "", NULL, 0, 0,                                                 \
+      "directory (mode 0700) of this job on this host: key file, sockets, state")                    \
+    X(KEY_FILE, TEXT, "PSRT_KEY_FILE", "", NULL, 0, 0,                                               \
+      "file (mode 0600) with the job's key; default: `key` in PSRT_JOB_DIR")                         \
+    X(LISTEN_FD, INT, "PSRT_LISTEN_FD", "-1", NULL, -1, 1048576,                                     \
+      "inherited listening TCP socket to use instead of binding one; of a server: its first thread") \
+    X(BIND_ADDRESS, TEXT, "PSRT_BIND_ADDRESS", "", NULL, 0, 0,                                       \
+      "address to listen on; default: that of the interface towards the coordinator")                \
+    X(PORT, INT, "PSRT_PORT", "0", NULL, 0, 65535,                                                   \
+      "port to listen on, for the n-th thread of a server this plus n; 0: the system chooses")       \
+    X(SECURITY, ENUM, "PSRT_SECURITY", "encrypted", "encrypted|authenticated|off", 0, 0,             \
+      "protection between hosts, the same for all tasks of a job: docs/security.md")                 \
+    X(TRANSPORT, TEXT, "PSRT_TRANSPORT", "", NULL, 0, 0,                                             \
+      "comma list of allowed transports in order of preference; empty: by score")                    \
+    X(FAULT, TEXT, "PSRT_FAULT", "", NULL, 0, 0,                                                     \
+      "test only: fault injection, for example seed=1,drop=0.01,dup=0.01,reorder=0.01,cut=0.001")    \
+    X(SERVER_THREADS, INT, "PSRT_SERVER_THREADS", "1", NULL, 1, 256,                                 \
+      "threads of a server; each owns its share of the virtual shards")                              \
+    X(VSHARDS, INT, "PSRT_VSHARDS", "1024", NULL, 1, 65536, "virtual shards of the job")             \
+    X(HEARTBEAT, DURATION, "PSRT_HEARTBEAT", "1s", NULL, 1000000, 0, "interval of lease renewals")   \
+    X(LEASE, DURATION, "PSRT_LEASE", "5s", NULL, 1000000, 0,                                         \
+      "a task that is silent for longer is declared dead")                                           \
+    X(START_TIMEOUT, DURATION, "PSRT_START_TIMEOUT", "60s", NULL, 0, 0,                              \
+      "time within which all tasks of the job must have joined")                                     \
+    X(DRAIN_TIMEOUT, DURATION, "PSRT_DRAIN_TIMEOUT", "10s", NULL, 0, 0,                              \
+      "time for which a closing context waits for unfinished operations")                            \
+    X(COORDINATOR_TIMEOUT, DURATION, "PSRT_COORDINATOR_TIMEOUT", "60s", NULL, 0, 0,                  \
+      "contexts end when the coordinator, or a server that lives, was unreachable for this long")    \
+    X(RETRY, DURATION, "PSRT_RETRY", "2s", NULL, 1000000, 0,                                         \
+      "first retransmission of an unanswered request; doubles up to 16 times this")                  \
+    X(OP_DEADLINE, DURATION, "PSRT_OP_DEADLINE", "0s", NULL, 0, 0,                                   \
+      "operations without a deadline of their own end after this long; 0: never")                    \
+    X(CANCEL_TIMEOUT, DURATION, "PSRT_CANCEL_TIMEOUT", "1s", NULL, 1000000, 0,                       \
+      "a server that does not answer a cancel for this long is fenced: its link is dialled anew")    \
+    X(EAGER_ARENA, SIZE, "PSRT_ARENA", "16MiB", NULL, 4096, 0,                                       \
+      "staging of a worker for pushes from ordinary memory")                                         \
+    X(WINDOW, SIZE, "PSRT_WINDOW", "4MiB", NULL, 4096, 0, "payload in flight per connection")        \
+    X(MAX_MESSAGE, SIZE, "PSRT_MAX_MESSAGE", "64MiB", NULL, 4096, 0, "largest payload accepted")     \
+    X(COLLECTIVES, BOOL, "PSRT_COLLECTIVES", "on", NULL, 0, 0,                                       \
+      "workers listen for one another; off: they listen on nothing, and have no communicators")      \
+    X(COLL_CHUNK, SIZE, "PSRT_COLL_CHUNK", "256KiB", NULL, 4096, 1u << 30,                           \
+      "piece of a buffer that a collective moves at once; the same on all workers")                  \
+    X(COLL_EAGER, SIZE, "PSRT_COLL_EAGER", "64KiB", NULL, 1024, 1u << 30,                            \
+      "what a collective sends to a worker that has not called it; the same on all workers")         \
+    X(COLL_TIMEOUT, DURATION, "PSRT_COLL_TIMEOUT", "300s", NULL, 0, 0,                               \
+      "a collective without progress for this long fails and names who is missing; 0: never")        \
+    X(COLL_TUNE, TEXT, "PSRT_COLL_TUNE", "", NULL, 0, 0,                                             \
+      "algorithms of collectives, the same on all workers: docs/collectives.md, psrt-info coll")     \
+    X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                              \
+      "how long a waiter polls before it sleeps, when cores are free")                               \
+    X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                         \
+      "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")                 \
+    X(PLUGINS, TEXT, "PSRT_PLUGINS", "", NULL, 0, 0,                                                 \
+      "comma list of shared objects with optimizers; the same on workers and servers")               \
+    X(LOG_LEVEL, ENUM, "PSRT_LOG_LEVEL", "warn", "error|warn|info|debug", 0, 0,                      \
       "lines up to this level go to the log sink")
 
 typedef enum psrti_config_id {

@@ -172,3 +172,38 @@ psrt_status_t psrti_bind_address(const char *what, const char *wanted, const cha
     snprintf(out, size, "127.0.0.1");
     return PSRT_OK;
 }
+
+/* Gives `address` the port, in place of one that it has. */
+static psrt_status_t set_port(char address[PSRT_ADDR_MAX], int64_t port)
+{
+    char host[HOST_MAX];
+    const char *old;
+    psrt_status_t rc = split("PSRT_BIND_ADDRESS", address, host, &old);
+    if (rc) return rc;
+    size_t at = strlen(address) - strlen(old);
+    if ((size_t)snprintf(address + at, PSRT_ADDR_MAX - at, ":%d", (int)port) >= PSRT_ADDR_MAX - at)
+        return psrti_fail(PSRT_ERR_LIMIT, "address %s is too long", address);
+    return PSRT_OK;
+}
+
+psrt_status_t psrti_bind_thread(const psrti_config_t *config, const char *coordinator,
+                                uint32_t thread, char address[PSRT_ADDR_MAX], int *fd_p)
+{
+    char host[HOST_MAX];
+    const char *colon;
+    int64_t port = psrti_config_int(config, PSRTI_CONF_PORT);
+    psrt_status_t rc =
+        psrti_bind_address("PSRT_BIND_ADDRESS", psrti_config_text(config, PSRTI_CONF_BIND_ADDRESS),
+                           coordinator, address, PSRT_ADDR_MAX);
+    if (!rc) rc = split("PSRT_BIND_ADDRESS", address, host, &colon);
+    if (rc) return rc;
+    if (*colon) psrti_parse_i64(colon + 1, 0, 65535, &port);
+    *fd_p = thread ? -1 : (int)psrti_config_int(config, PSRTI_CONF_LISTEN_FD);
+    if (!port || *fd_p >= 0) return PSRT_OK;
+    if (port + thread > 65535)
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "port %d leaves none for thread %u of this server: choose a lower PSRT_PORT", (int)port,
+            thread);
+    return set_port(address, port + thread);
+}

@@ -220,21 +220,25 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index, const char *bind)
+static psrt_status_t thread_open(psrti_server_t *s, sthread_t *t, uint32_t index)
 {
+    char bind[PSRT_ADDR_MAX];
+    int fd;
     t->server = s;
     t->index = index;
     t->last = &t->first;
     pthread_mutex_init(&t->lock, NULL);
     psrti_spin_init(&t->spin, psrti_config_u64(s->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));
+    psrt_status_t rc = psrti_bind_thread(s->p.config, s->p.coordinator, index, bind, &fd);
+    if (rc) return rc;
     psrti_net_params_t np = { .config = s->p.config,
                               .key = s->p.key,
                               .task = PSRTI_TASK(PSRTI_SERVER, s->p.rank),
                               .incarnation = 1,
                               .transports = s->p.transports,
                               .listen = 1,
-                              .listen_fd = -1,
+                              .listen_fd = fd,
                               .bind_address = bind,
                               .channel = index,
                               .arg = t,
@@ -329,13 +333,8 @@ psrt_status_t psrti_server_start(const psrti_server_start_t *params, psrti_serve
         psrti_kernels_select(psrti_config_text(params->config, PSRTI_CONF_CPU), &s->kernels);
     if (!rc && !(s->threads = calloc(s->nthreads, sizeof *s->threads)))
         rc = psrti_fail(PSRT_ERR_NO_MEMORY, "out of memory for a server");
-    char bind[PSRT_ADDR_MAX];
-    if (!rc)
-        rc = psrti_bind_address("PSRT_BIND_ADDRESS",
-                                psrti_config_text(params->config, PSRTI_CONF_BIND_ADDRESS),
-                                params->coordinator, bind, sizeof bind);
     for (uint32_t i = 0; !rc && i < s->nthreads; i++)
-        rc = thread_open(s, &s->threads[i], i, bind);
+        rc = thread_open(s, &s->threads[i], i);
     for (uint32_t i = 0; !rc && i < s->nthreads; i++)
         rc = thread_start(&s->threads[i]);
     if (!rc) rc = join_job(s);

@@ -181,11 +181,9 @@ static psrt_status_t admit(void *arg, uint32_t task, uint64_t incarnation, char 
 psrt_status_t psrti_links_open(psrti_worker_t *w)
 {
     char bind[PSRT_ADDR_MAX] = "";
-    int listen = w->p.workers > 1 && psrti_config_int(w->p.config, PSRTI_CONF_COLLECTIVES);
+    int fd = -1, listen = w->p.workers > 1 && psrti_config_int(w->p.config, PSRTI_CONF_COLLECTIVES);
     if (listen) {
-        psrt_status_t rc = psrti_bind_address(
-            "PSRT_BIND_ADDRESS", psrti_config_text(w->p.config, PSRTI_CONF_BIND_ADDRESS),
-            w->p.coordinator, bind, sizeof bind);
+        psrt_status_t rc = psrti_bind_thread(w->p.config, w->p.coordinator, 0, bind, &fd);
         if (rc) return rc;
     }
     psrti_net_params_t np = { .config = w->p.config,
@@ -193,7 +191,7 @@ psrt_status_t psrti_links_open(psrti_worker_t *w)
                               .task = PSRTI_TASK(PSRTI_WORKER, w->p.rank),
                               .transports = w->p.transports,
                               .listen = listen,
-                              .listen_fd = -1,
+                              .listen_fd = fd,
                               .bind_address = bind,
                               .admit = admit,
                               .arg = w,

@@ -69,8 +69,8 @@ class Task:
 class Agent(Task):
     """A worker driven by commands (agent.c)."""
 
-    def __init__(self, job, env):
-        super().__init__(job, [AGENT], env, stdin=subprocess.PIPE)
+    def __init__(self, job, env, pass_fds=()):
+        super().__init__(job, [AGENT], env, stdin=subprocess.PIPE, pass_fds=pass_fds)
         self.buf = b""
 
     def send(self, line):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which address a task listens on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -111,4 +112,45 @@ Test(bind, an_address_that_does_not_fit_is_an_error)
 {
     char out[8];
     cr_assert_eq(psrti_bind_address(WHAT, "127.0.0.1", NULL, out, sizeof out), PSRT_ERR_LIMIT);
+}
+
+static void thread_gets(uint32_t thread, const char *expect, int expect_fd)
+{
+    char out[PSRT_ADDR_MAX];
+    int fd = -2;
+    psrti_config_t *config;
+    cr_assert_eq(psrti_config_create(&config), PSRT_OK);
+    cr_assert_eq(psrti_bind_thread(config, "tcp://127.0.0.1:5000", thread, out, &fd), PSRT_OK, "%s",
+                 psrt_last_error());
+    cr_assert_str_eq(out, expect);
+    cr_assert_eq(fd, expect_fd);
+    psrti_config_destroy(config);
+}
+
+Test(bind, ports_of_threads)
+{
+    thread_gets(0, "127.0.0.1", -1);
+    setenv("PSRT_PORT", "4000", 1);
+    thread_gets(0, "127.0.0.1:4000", -1);
+    thread_gets(3, "127.0.0.1:4003", -1);
+    setenv("PSRT_BIND_ADDRESS", "[::1]", 1);
+    thread_gets(1, "[::1]:4001", -1);
+    setenv("PSRT_BIND_ADDRESS", "lo:90", 1);
+    thread_gets(2, "127.0.0.1:92", -1);
+    setenv("PSRT_LISTEN_FD", "7", 1);
+    thread_gets(0, "127.0.0.1:90", 7);
+    thread_gets(1, "127.0.0.1:91", -1);
+}
+
+Test(bind, threads_beyond_the_last_port)
+{
+    char out[PSRT_ADDR_MAX];
+    int fd;
+    psrti_config_t *config;
+    setenv("PSRT_PORT", "65535", 1);
+    cr_assert_eq(psrti_config_create(&config), PSRT_OK);
+    cr_assert_eq(psrti_bind_thread(config, NULL, 0, out, &fd), PSRT_OK);
+    cr_assert_eq(psrti_bind_thread(config, NULL, 1, out, &fd), PSRT_ERR_INVALID);
+    cr_assert_not_null(strstr(psrt_last_error(), "PSRT_PORT"), "%s", psrt_last_error());
+    psrti_config_destroy(config);
 }
