@@ -20,6 +20,7 @@ int psrti_end_code(const psrti_end_t *end)
     case PSRTI_END_SIGNALED: return PSRTI_EXIT_SIGNAL + end->value;
     case PSRTI_END_CANNOT_RUN:
         return end->value == ENOENT ? PSRTI_EXIT_NOT_FOUND : PSRTI_EXIT_CANNOT_RUN;
+    case PSRTI_END_NO_DIRECTORY: return PSRTI_EXIT_CANNOT_RUN;
     default: return PSRTI_EXIT_SIGNAL + SIGKILL;
     }
 }
@@ -31,7 +32,7 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
     double after = (double)(end->time_ns - start_ns) / PSRTI_NS_PER_S;
     *buf = '\0';
     psrti_append(buf, size, &pos, "%s ", task->name);
-    if (end->kind != PSRTI_END_CANNOT_RUN)
+    if (end->kind != PSRTI_END_CANNOT_RUN && end->kind != PSRTI_END_NO_DIRECTORY)
         psrti_append(buf, size, &pos, "(pid %d) on %s ", pid, host);
     switch (end->kind) {
     case PSRTI_END_EXITED:
@@ -42,11 +43,18 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
                      strsignal(end->value), after);
         break;
     case PSRTI_END_CANNOT_RUN:
-        psrti_append(buf, size, &pos, "could not be run: %s: %s", task->argv[0],
+        psrti_append(buf, size, &pos, "could not be run: %s: %s", psrti_role_program(task->role),
+                     strerror(end->value));
+        break;
+    case PSRTI_END_NO_DIRECTORY:
+        psrti_append(buf, size, &pos, "could not be run in directory %s: %s", task->role->directory,
                      strerror(end->value));
         break;
     case PSRTI_END_LOST:
         psrti_append(buf, size, &pos, "was lost: its guardian was killed after %.1f s", after);
+        break;
+    case PSRTI_END_HOST_LOST:
+        psrti_append(buf, size, &pos, "was lost with its host after %.1f s", after);
         break;
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exit codes of psrt-launch that are not those of a task; docs/launch.md lists them. */
+/* Exit codes of psrt-launch that are not those of a task; docs/launcher.md lists them. */
 #ifndef PSRTI_LAUNCHER_EXITS_H
 #define PSRTI_LAUNCHER_EXITS_H
 

@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "base/util.h"
+#include "launcher/contract.h"
 #include "launcher/jobdir.h"
 #include "launcher/proctree.h"
 
@@ -22,11 +23,11 @@
  * write) before it is asked to end. */
 #define LEFTOVER_NS (500 * PSRTI_NS_PER_MS)
 #define KILL_PASS_MS 5
-/* Above PSRTI_GUARDIAN_LISTEN_FD, which the task's side overwrites. */
 #define HIGH_FD 10
 
 typedef struct state {
     const psrti_guardian_t *g;
+    int sockets[PSRTI_JOB_PORTS_MAX];
     pid_t task;
     int children, task_ended, orphaned, terminating, killing;
     uint64_t term_at_ns, kill_at_ns; /* UINT64_MAX: not set */
@@ -34,10 +35,16 @@ typedef struct state {
 
 /* ---- the task's side ------------------------------------------------------------------------- */
 
-static _Noreturn void fail_start(int status_fd)
+/* Why the task's side did not get as far as the command. */
+typedef struct start_failure {
+    psrti_guardian_event_t event;
+    int error;
+} start_failure_t;
+
+static _Noreturn void fail_start(int status_fd, psrti_guardian_event_t event)
 {
-    int error = errno;
-    ssize_t ignored = write(status_fd, &error, sizeof error);
+    start_failure_t failure = { .event = event, .error = errno };
+    ssize_t ignored = write(status_fd, &failure, sizeof failure);
     (void)ignored;
     _exit(127);
 }
@@ -54,14 +61,16 @@ static _Noreturn void exec_task(const psrti_guardian_t *g, pid_t guardian, int s
 {
     setsid();
     /* The guardian may have died before the call takes effect. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL)) fail_start(status_fd);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL)) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
     if (getppid() != guardian) _exit(127);
-    if (dup2(g->out, STDOUT_FILENO) < 0 || dup2(g->err, STDERR_FILENO) < 0) fail_start(status_fd);
-    if (g->listen_fd >= 0 && dup2(g->listen_fd, PSRTI_GUARDIAN_LISTEN_FD) < 0)
-        fail_start(status_fd);
+    int ok = dup2(g->out, STDOUT_FILENO) >= 0 && dup2(g->err, STDERR_FILENO) >= 0;
+    for (unsigned i = 0; i < g->socket_count; i++)
+        ok = ok && dup2(g->sockets[i], PSRTI_LISTEN_FD + (int)i) >= 0;
+    if (!ok) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
+    if (g->directory && chdir(g->directory)) fail_start(status_fd, PSRTI_GUARDIAN_NO_DIRECTORY);
     restore_inherited(g->inherited);
     execvpe(g->argv[0], g->argv, g->env);
-    fail_start(status_fd);
+    fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
 }
 
 /* ---- the guardian's side --------------------------------------------------------------------- */
@@ -74,10 +83,13 @@ static void report(const state_t *s, psrti_guardian_event_t event, int value)
     send(s->g->control, &msg, sizeof msg, MSG_NOSIGNAL);
 }
 
-static int move_high(int *fd)
+/* Above what the task's side overwrites from PSRTI_LISTEN_FD on. */
+static int high_fd(const psrti_guardian_t *g) { return HIGH_FD + (int)g->socket_count; }
+
+static int move_high(const psrti_guardian_t *g, int *fd)
 {
-    int high = *fd < 0 ? -1 : fcntl(*fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high < 0) return *fd < 0;
+    int high = fcntl(*fd, F_DUPFD_CLOEXEC, high_fd(g));
+    if (high < 0) return 0;
     *fd = high;
     return 1;
 }
@@ -98,7 +110,25 @@ static void close_others(int *keep, size_t count)
     close_range(from, ~0u, 0);
 }
 
-static int setup(psrti_guardian_t *g)
+/* Moves what is used out of the way of what tasks get, and closes the rest. */
+static int arrange_fds(psrti_guardian_t *g, int sockets[PSRTI_JOB_PORTS_MAX])
+{
+    int keep[3 + PSRTI_JOB_PORTS_MAX];
+    if (!move_high(g, &g->control) || !move_high(g, &g->out) || !move_high(g, &g->err)) return 0;
+    for (unsigned i = 0; i < g->socket_count; i++) {
+        sockets[i] = g->sockets[i];
+        if (!move_high(g, &sockets[i])) return 0;
+        keep[3 + i] = sockets[i];
+    }
+    g->sockets = sockets;
+    keep[0] = g->control;
+    keep[1] = g->out;
+    keep[2] = g->err;
+    close_others(keep, 3 + g->socket_count);
+    return 1;
+}
+
+static int setup(psrti_guardian_t *g, int sockets[PSRTI_JOB_PORTS_MAX])
 {
     setsid(); /* away from the terminal's signals */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -109,39 +139,35 @@ static int setup(psrti_guardian_t *g)
     prctl(PR_SET_NAME, "psrt-guardian");
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return 0;
-    if (!move_high(&g->control) || !move_high(&g->out) || !move_high(&g->err) ||
-        !move_high(&g->listen_fd)) {
-        close(null);
-        return 0;
-    }
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         dup2(null, fd);
-    int keep[] = { g->control, g->out, g->err, g->listen_fd };
-    close_others(keep, PSRTI_COUNT(keep));
-    return 1;
+    close(null);
+    return arrange_fds(g, sockets);
 }
 
 /* False when it could not be run, which was reported. */
 static int start_task(state_t *s)
 {
-    int status[2], error = 0;
+    int status[2];
+    start_failure_t failure = { .event = PSRTI_GUARDIAN_CANNOT_RUN };
     pid_t self = getpid();
     if (pipe2(status, O_CLOEXEC)) {
         report(s, PSRTI_GUARDIAN_CANNOT_RUN, errno);
         return 0;
     }
-    int high = fcntl(status[1], F_DUPFD_CLOEXEC, HIGH_FD);
+    int high = fcntl(status[1], F_DUPFD_CLOEXEC, high_fd(s->g));
     s->task = high < 0 ? -1 : fork();
     if (s->task == 0) exec_task(s->g, self, high);
-    if (s->task < 0) error = errno;
+    if (s->task < 0) failure.error = errno;
     close(status[1]);
     close(high);
-    if (!error && read(status[0], &error, sizeof error) != sizeof error) error = 0;
+    if (!failure.error && read(status[0], &failure, sizeof failure) != sizeof failure)
+        failure.error = 0;
     close(status[0]);
     s->children = s->task > 0;
-    s->task_ended = error != 0;
-    report(s, error ? PSRTI_GUARDIAN_CANNOT_RUN : PSRTI_GUARDIAN_STARTED, error);
-    return !error;
+    s->task_ended = failure.error != 0;
+    report(s, failure.error ? failure.event : PSRTI_GUARDIAN_STARTED, failure.error);
+    return !failure.error;
 }
 
 static void reap(state_t *s)
@@ -170,6 +196,11 @@ static void terminate(state_t *s)
     psrti_proctree_signal(getpid(), SIGCONT, NULL, 0); /* a stopped one would not see it */
 }
 
+static void signal_task(const state_t *s, int sig)
+{
+    if (!s->task_ended) kill(s->task, sig); /* not reaped, so the pid is its own */
+}
+
 static void read_control(state_t *s)
 {
     char order;
@@ -178,10 +209,13 @@ static void read_control(state_t *s)
     if (n <= 0) {
         s->orphaned = 1;
         terminate(s);
-    } else if (order == PSRTI_GUARDIAN_KILL) {
-        s->killing = 1;
-    } else {
-        terminate(s);
+        return;
+    }
+    switch (order) {
+    case PSRTI_GUARDIAN_KILL: s->killing = 1; break;
+    case PSRTI_GUARDIAN_USR1: signal_task(s, SIGUSR1); break;
+    case PSRTI_GUARDIAN_USR2: signal_task(s, SIGUSR2); break;
+    default: terminate(s); break;
     }
 }
 
@@ -221,7 +255,7 @@ _Noreturn void psrti_guardian_run(const psrti_guardian_t *guardian)
     sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    if (!setup(&g)) {
+    if (!setup(&g, s.sockets)) {
         report(&s, PSRTI_GUARDIAN_CANNOT_RUN, errno);
         _exit(1);
     }
@@ -234,7 +268,8 @@ _Noreturn void psrti_guardian_run(const psrti_guardian_t *guardian)
     start_task(&s);
     close(g.out);
     close(g.err);
-    if (g.listen_fd >= 0) close(g.listen_fd);
+    for (unsigned i = 0; i < g.socket_count; i++)
+        close(g.sockets[i]);
     watch(&s, signals);
     /* Removes nothing while the launcher lives. */
     psrti_jobdir_release(g.job_dir, lock, s.orphaned);

@@ -9,20 +9,23 @@
 #include <stdint.h>
 #include <sys/resource.h>
 
-/* The descriptor at which the coordinator finds its listening socket. */
-#define PSRTI_GUARDIAN_LISTEN_FD 3
-
 /* Launcher to guardian: one byte a packet. The end of the connection means PSRTI_GUARDIAN_TERM, and
  * that the guardian is also to clear up the job directory. */
-enum { PSRTI_GUARDIAN_TERM = 'T', PSRTI_GUARDIAN_KILL = 'K' };
+enum {
+    PSRTI_GUARDIAN_TERM = 'T',
+    PSRTI_GUARDIAN_KILL = 'K',
+    PSRTI_GUARDIAN_USR1 = '1', /* to the task's first process only */
+    PSRTI_GUARDIAN_USR2 = '2'
+};
 
 /* Guardian to launcher. After it, the end of the connection means that nothing of the tree is left;
- * without EXITED, SIGNALED or CANNOT_RUN before it, that the guardian was killed. */
+ * without another event than STARTED before it, that the guardian was killed. */
 typedef enum psrti_guardian_event {
     PSRTI_GUARDIAN_STARTED,    /* pid */
     PSRTI_GUARDIAN_CANNOT_RUN, /* value: errno */
-    PSRTI_GUARDIAN_EXITED,     /* value: exit code */
-    PSRTI_GUARDIAN_SIGNALED    /* value: signal */
+    PSRTI_GUARDIAN_NO_DIRECTORY,
+    PSRTI_GUARDIAN_EXITED,  /* value: exit code */
+    PSRTI_GUARDIAN_SIGNALED /* value: signal */
 } psrti_guardian_event_t;
 
 typedef struct psrti_guardian_msg {
@@ -41,9 +44,11 @@ typedef struct psrti_inherited {
 typedef struct psrti_guardian {
     const char *name; /* of the task */
     char *const *argv, *const *env;
-    int control;   /* SOCK_SEQPACKET */
-    int out, err;  /* the task's */
-    int listen_fd; /* -1: none */
+    int control;        /* SOCK_SEQPACKET */
+    int out, err;       /* the task's */
+    const int *sockets; /* from PSRTI_LISTEN_FD on in the task */
+    unsigned socket_count;
+    const char *directory; /* NULL: the launcher's */
     const char *job_dir;
     uint64_t grace_ns;
     const psrti_inherited_t *inherited;

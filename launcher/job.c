@@ -5,31 +5,181 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/topology.h"
 #include "base/util.h"
 
-/* Who a task is. Never taken over from the launcher's own environment, where a job that encloses
- * this one may have set it, and never from -x. */
-static const char *const reserved[] = {
-    "PSRT_ROLE",        "PSRT_RANK",    "PSRT_WORKERS",  "PSRT_SERVERS",
-    "PSRT_COORDINATOR", "PSRT_JOB_DIR", "PSRT_KEY_FILE", "PSRT_LISTEN_FD",
-};
+#define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
+#define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)
+#define BACKOFF_MAX_DEFAULT (60 * PSRTI_NS_PER_S)
+#define HEALTHY_DEFAULT (300 * PSRTI_NS_PER_S)
+#define RESTARTS_DEFAULT 3
 
-const char *psrti_role_name(psrti_role_t role)
+const char *psrti_kind_name(psrti_kind_t kind)
 {
-    static const char *const names[] = { "coordinator", "server", "worker" };
-    return names[role];
+    static const char *const names[] = { "coordinator", "server", "worker", "other" };
+    return names[kind];
 }
 
-int psrti_job_env_is_reserved(const char *name)
+/* ---- roles ----------------------------------------------------------------------------------- */
+
+/* Names that other systems gave to what is a server or a worker to libpsrt. */
+static psrti_kind_t kind_of(const char *name)
 {
-    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
-        if (!strcmp(name, reserved[i])) return 1;
-    return 0;
+    static const struct {
+        const char *name;
+        psrti_kind_t kind;
+    } known[] = {
+        { "coordinator", PSRTI_KIND_COORDINATOR },
+        { "server", PSRTI_KIND_SERVER },
+        { "ps", PSRTI_KIND_SERVER },
+        { "worker", PSRTI_KIND_WORKER },
+        { "chief", PSRTI_KIND_WORKER },
+        { "master", PSRTI_KIND_WORKER },
+    };
+    for (size_t i = 0; i < PSRTI_COUNT(known); i++)
+        if (!strcmp(name, known[i].name)) return known[i].kind;
+    return PSRTI_KIND_OTHER;
+}
+
+int psrti_role_is_chief(const psrti_role_t *role)
+{
+    return !strcmp(role->name, "chief") || !strcmp(role->name, "master");
+}
+
+psrti_role_t *psrti_job_role(const psrti_job_t *job, const char *name)
+{
+    for (size_t i = 0; i < job->role_count; i++)
+        if (!strcmp(job->roles[i].name, name)) return &job->roles[i];
+    return NULL;
+}
+
+psrti_role_t *psrti_job_role_of(const psrti_job_t *job, psrti_kind_t kind)
+{
+    for (size_t i = 0; i < job->role_count; i++)
+        if (job->roles[i].kind == kind) return &job->roles[i];
+    return NULL;
+}
+
+psrti_role_t *psrti_job_add_role(psrti_job_t *job, const char *name)
+{
+    job->roles = psrti_xrealloc(job->roles, (job->role_count + 1) * sizeof *job->roles);
+    psrti_role_t *role = &job->roles[job->role_count++];
+    *role = (psrti_role_t){
+        .name = psrti_xstrdup(name),
+        .kind = kind_of(name),
+        .count = 1,
+        .min = 1,
+        .max = 1,
+        .ports = 1,
+        .restart = { .limit = RESTARTS_DEFAULT,
+                     .backoff_ns = BACKOFF_DEFAULT,
+                     .backoff_max_ns = BACKOFF_MAX_DEFAULT,
+                     .healthy_ns = HEALTHY_DEFAULT },
+        .success = PSRTI_SUCCESS_DEFAULT,
+    };
+    return role;
+}
+
+void psrti_job_set(char **text, const char *value)
+{
+    char *copy = value ? psrti_xstrdup(value) : NULL; /* may be the old one */
+    free(*text);
+    *text = copy;
+}
+
+static void clear_command(psrti_role_t *role)
+{
+    for (char **arg = role->argv; arg && *arg; arg++)
+        free(*arg);
+    free(role->argv);
+    free(role->shell);
+    role->argv = NULL;
+    role->shell = NULL;
+}
+
+char **psrti_argv_copy(char *const *argv)
+{
+    size_t count = 0;
+    while (argv[count])
+        count++;
+    char **copy = psrti_xcalloc(count + 1, sizeof *copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = psrti_xstrdup(argv[i]);
+    return copy;
+}
+
+void psrti_role_set_argv(psrti_role_t *role, char *const *argv)
+{
+    char **copy = psrti_argv_copy(argv);
+    clear_command(role);
+    role->argv = copy;
+}
+
+void psrti_role_set_shell(psrti_role_t *role, const char *shell)
+{
+    char *copy = psrti_xstrdup(shell);
+    clear_command(role);
+    role->shell = copy;
+}
+
+const char *psrti_role_program(const psrti_role_t *role)
+{
+    if (role->shell) return "/bin/sh";
+    return role->argv ? role->argv[0] : "psrtd";
+}
+
+static void role_clear(psrti_role_t *role)
+{
+    clear_command(role);
+    psrti_env_clear(&role->env);
+    char *const texts[] = { role->name, role->image, role->directory, role->virtualenv };
+    for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
+        free(texts[i]);
+    for (size_t i = 0; i < role->volume_count; i++) {
+        free(role->volumes[i].source);
+        free(role->volumes[i].target);
+    }
+    for (size_t i = 0; i < role->constraint_count; i++) {
+        free(role->constraints[i].field);
+        free(role->constraints[i].op);
+        free(role->constraints[i].value);
+    }
+    free(role->volumes);
+    free(role->constraints);
+}
+
+/* ---- job ------------------------------------------------------------------------------------- */
+
+void psrti_job_init(psrti_job_t *job) { *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT }; }
+
+static void host_clear(psrti_host_t *host)
+{
+    free(host->name);
+    free(host->address);
+    free(host->user);
+}
+
+void psrti_job_release(psrti_job_t *job)
+{
+    for (size_t i = 0; i < job->task_count; i++) {
+        free(job->tasks[i].gpu_ids);
+        free(job->tasks[i].ports);
+    }
+    for (size_t i = 0; i < job->role_count; i++)
+        role_clear(&job->roles[i]);
+    for (size_t i = 0; i < job->host_count; i++)
+        host_clear(&job->hosts[i]);
+    char *const texts[] = { job->name,     job->backend,   job->log_dir,    job->start_timeout,
+                            job->security, job->transport, job->worker_logs };
+    for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
+        free(texts[i]);
+    free(job->tasks);
+    free(job->roles);
+    free(job->hosts);
+    psrti_env_clear(&job->env);
+    *job = (psrti_job_t){ 0 };
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
@@ -65,155 +215,93 @@ static psrt_status_t find_psrtd(char path[PATH_MAX])
                       self);
 }
 
-static void add_task(psrti_job_t *job, psrti_role_t role, unsigned index, char *const *argv)
+static int runs_psrtd(const psrti_role_t *role)
 {
-    psrti_task_t *task = &job->tasks[job->task_count];
-    *task = (psrti_task_t){ .role = role, .index = index, .id = job->task_count, .argv = argv };
-    if (role == PSRTI_ROLE_COORDINATOR)
-        snprintf(task->name, sizeof task->name, "coordinator");
-    else
-        snprintf(task->name, sizeof task->name, "%s:%u", psrti_role_name(role), index);
-    job->task_count++;
+    return role->count && !role->argv && !role->shell;
 }
 
-static char *const *server_argv(psrti_job_t *job)
+/* By kind; of the workers the chief first. Equal ones stay in the order of the job file. */
+static int comes_before(const psrti_role_t *a, const psrti_role_t *b)
 {
-    if (!job->server_command) return job->psrtd_argv;
-    if (!strcmp(job->server_command, PSRTI_JOB_SERVER_SAME)) return job->command;
-    return job->shell_argv;
+    if (a->kind != b->kind) return a->kind < b->kind;
+    return psrti_role_is_chief(a) && !psrti_role_is_chief(b);
+}
+
+static void sort_roles(psrti_job_t *job)
+{
+    for (size_t i = 1; i < job->role_count; i++) {
+        psrti_role_t role = job->roles[i];
+        size_t at = i;
+        for (; at && comes_before(&role, &job->roles[at - 1]); at--)
+            job->roles[at] = job->roles[at - 1];
+        job->roles[at] = role;
+    }
+}
+
+/* A chief decides alone; without one all workers do. */
+static void choose_success(psrti_job_t *job)
+{
+    int has_chief = 0;
+    for (size_t i = 0; i < job->role_count; i++)
+        has_chief |= psrti_role_is_chief(&job->roles[i]);
+    for (size_t i = 0; i < job->role_count; i++) {
+        psrti_role_t *role = &job->roles[i];
+        int decides = role->kind == PSRTI_KIND_WORKER && psrti_role_is_chief(role) == has_chief;
+        if (role->success == PSRTI_SUCCESS_DEFAULT)
+            role->success = decides ? PSRTI_SUCCESS_ALL : PSRTI_SUCCESS_NONE;
+    }
+}
+
+/* Where none is named, this machine. */
+static void add_this_host(psrti_job_t *job)
+{
+    job->hosts = psrti_xcalloc(1, sizeof *job->hosts);
+    job->hosts[0].name = psrti_xstrdup("localhost");
+    job->host_count = 1;
+}
+
+static void add_task(psrti_job_t *job, psrti_role_t *role, unsigned index)
+{
+    psrti_task_t *task = &job->tasks[job->task_count];
+    *task = (psrti_task_t){ .role = role, .index = index, .id = job->task_count++ };
+    task->ports = psrti_xcalloc(role->ports, sizeof *task->ports);
+    if (role->kind == PSRTI_KIND_COORDINATOR)
+        snprintf(task->name, sizeof task->name, "%s", role->name);
+    else
+        snprintf(task->name, sizeof task->name, "%s:%u", role->name, index);
+}
+
+static void number_tasks(psrti_job_t *job)
+{
+    unsigned count[PSRTI_KIND_OTHER + 1] = { 0 };
+    for (size_t i = 0; i < job->task_count; i++)
+        job->tasks[i].rank = count[job->tasks[i].role->kind]++;
+    for (size_t i = 0; i < job->task_count; i++) {
+        job->tasks[i].local_rank = job->tasks[i].rank;
+        job->tasks[i].local_size = count[job->tasks[i].role->kind];
+    }
+    job->servers = count[PSRTI_KIND_SERVER];
+    job->workers = count[PSRTI_KIND_WORKER];
 }
 
 psrt_status_t psrti_job_plan(psrti_job_t *job)
 {
-    psrt_status_t st = find_psrtd(job->psrtd);
-    if (st) return st;
-    job->psrtd_argv[0] = job->coordinator_argv[0] = job->psrtd;
-    job->coordinator_argv[1] = (char *)"--coordinator";
-    job->shell_argv[0] = (char *)"/bin/sh";
-    job->shell_argv[1] = (char *)"-c";
-    job->shell_argv[2] = (char *)job->server_command;
-    job->tasks = psrti_xcalloc((size_t)job->workers + job->servers + 1, sizeof *job->tasks);
-    add_task(job, PSRTI_ROLE_COORDINATOR, 0, job->coordinator_argv);
-    for (unsigned i = 0; i < job->servers; i++)
-        add_task(job, PSRTI_ROLE_SERVER, i, server_argv(job));
-    for (unsigned i = 0; i < job->workers; i++)
-        add_task(job, PSRTI_ROLE_WORKER, i, job->command);
+    if (!job->no_coordinator && !psrti_job_role_of(job, PSRTI_KIND_COORDINATOR))
+        psrti_job_add_role(job, "coordinator");
+    sort_roles(job);
+    choose_success(job);
+    size_t total = 0;
+    for (size_t i = 0; i < job->role_count; i++) {
+        total += job->roles[i].count;
+        if (*job->psrtd || !runs_psrtd(&job->roles[i])) continue;
+        psrt_status_t st = find_psrtd(job->psrtd);
+        if (st) return st;
+    }
+    if (!job->host_count) add_this_host(job);
+    job->tasks = psrti_xcalloc(total, sizeof *job->tasks);
+    for (size_t i = 0; i < job->role_count; i++)
+        for (unsigned index = 0; index < job->roles[i].count; index++)
+            add_task(job, &job->roles[i], index);
+    number_tasks(job);
     return PSRT_OK;
-}
-
-void psrti_job_release(psrti_job_t *job)
-{
-    free(job->tasks);
-    psrti_env_clear(&job->exports);
-    job->tasks = NULL;
-}
-
-/* ---- environment ----------------------------------------------------------------------------- */
-
-static void set_default(const psrti_job_t *job, psrti_env_t *own, const char *name,
-                        const char *value)
-{
-    if (!getenv(name) && !psrti_env_get(&job->exports, name)) psrti_env_set(own, name, value);
-}
-
-static void worker_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
-{
-    psrti_env_setf(own, "RANK", "%u", task->index);
-    psrti_env_setf(own, "LOCAL_RANK", "%u", task->index);
-    psrti_env_setf(own, "WORLD_SIZE", "%u", job->workers);
-    /* Math libraries start a thread for every core of the host, in every worker. */
-    char threads[16];
-    unsigned share = psrti_topology_cores(NULL) / job->workers;
-    snprintf(threads, sizeof threads, "%u", PSRTI_MAX(share, 1));
-    set_default(job, own, "OMP_NUM_THREADS", threads);
-    set_default(job, own, "OPENBLAS_NUM_THREADS", threads);
-}
-
-void psrti_job_task_env(const psrti_job_t *job, const psrti_task_t *task, int listen_fd,
-                        psrti_env_t *own)
-{
-    psrti_env_set(own, "PSRT_ROLE", psrti_role_name(task->role));
-    psrti_env_setf(own, "PSRT_RANK", "%u", task->index);
-    psrti_env_setf(own, "PSRT_WORKERS", "%u", job->workers);
-    psrti_env_setf(own, "PSRT_SERVERS", "%u", job->servers);
-    psrti_env_set(own, "PSRT_COORDINATOR", job->coordinator);
-    psrti_env_set(own, "PSRT_JOB_DIR", job->dir);
-    if (listen_fd >= 0) psrti_env_setf(own, "PSRT_LISTEN_FD", "%d", listen_fd);
-    if (job->start_timeout) psrti_env_set(own, "PSRT_START_TIMEOUT", job->start_timeout);
-    if (job->security) psrti_env_set(own, "PSRT_SECURITY", job->security);
-    if (job->transport) psrti_env_set(own, "PSRT_TRANSPORT", job->transport);
-    set_default(job, own, "PYTHONUNBUFFERED", "1");
-    if (task->role == PSRTI_ROLE_WORKER) worker_env(job, task, own);
-    psrti_env_merge(own, job->exports.entries);
-}
-
-void psrti_job_full_env(const psrti_env_t *own, psrti_env_t *full)
-{
-    psrti_env_merge(full, environ);
-    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
-        psrti_env_unset(full, reserved[i]);
-    psrti_env_unset(full, "PSRT_LAUNCH_PSRTD");
-    psrti_env_merge(full, own->entries);
-}
-
-/* ---- --dry-run ------------------------------------------------------------------------------- */
-
-static void print_quoted(const char *text)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_-+=/.,:@%";
-    if (*text && text[strspn(text, plain)] == '\0') {
-        fputs(text, stdout);
-        return;
-    }
-    putchar('\'');
-    for (; *text; text++) {
-        if (*text == '\'')
-            fputs("'\\''", stdout);
-        else
-            putchar(*text);
-    }
-    putchar('\'');
-}
-
-/* By the names that such variables bear: a plan is pasted into reports. */
-static int looks_secret(const char *entry)
-{
-    static const char *const words[] = {
-        "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "_KEY", "APIKEY"
-    };
-    char name[128];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
-    for (size_t i = 0; i < PSRTI_COUNT(words); i++)
-        if (strcasestr(name, words[i])) return 1;
-    return 0;
-}
-
-static void print_task(const psrti_job_t *job, const psrti_task_t *task)
-{
-    psrti_env_t own = { 0 };
-    psrti_job_task_env(job, task, task->role == PSRTI_ROLE_COORDINATOR ? 3 : -1, &own);
-    printf("%s\n    role %s, index %u\n    command:", task->name, psrti_role_name(task->role),
-           task->index);
-    for (char *const *arg = task->argv; *arg; arg++) {
-        putchar(' ');
-        print_quoted(*arg);
-    }
-    printf("\n    environment:\n");
-    for (size_t i = 0; i < own.count; i++) {
-        const char *value = strchr(own.entries[i], '=') + 1;
-        printf("        %.*s", (int)(value - own.entries[i]), own.entries[i]);
-        if (looks_secret(own.entries[i]))
-            fputs("(hidden)", stdout);
-        else
-            print_quoted(value);
-        putchar('\n');
-    }
-    psrti_env_clear(&own);
-}
-
-void psrti_job_print(const psrti_job_t *job)
-{
-    for (size_t i = 0; i < job->task_count; i++)
-        print_task(job, &job->tasks[i]);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of a job: what the flags say, and the tasks that follow from it. Every placement
- * backend starts from the same description. */
+/* The description of a job: what the job file and the flags say, and the tasks that follow from it.
+ * Every placement backend and every renderer starts from the same description. A job owns all that
+ * it points to. */
 #ifndef PSRTI_LAUNCHER_JOB_H
 #define PSRTI_LAUNCHER_JOB_H
 
@@ -12,62 +13,144 @@
 
 #include "launcher/env.h"
 
-typedef enum psrti_role {
-    PSRTI_ROLE_COORDINATOR,
-    PSRTI_ROLE_SERVER,
-    PSRTI_ROLE_WORKER
+#define PSRTI_JOB_TASKS_MAX 65535 /* of a role */
+#define PSRTI_JOB_PORTS_MAX 64    /* of a task */
+#define PSRTI_ROLE_NAME_MAX 32
+#define PSRTI_TASK_NAME_MAX (PSRTI_ROLE_NAME_MAX + 8)
+
+/* What a role is to libpsrt; in the order in which a job's roles are laid out. */
+typedef enum psrti_kind {
+    PSRTI_KIND_COORDINATOR,
+    PSRTI_KIND_SERVER,
+    PSRTI_KIND_WORKER,
+    PSRTI_KIND_OTHER /* beside the training: an evaluator, TensorBoard */
+} psrti_kind_t;
+
+typedef enum psrti_restart_when {
+    PSRTI_RESTART_NEVER,
+    PSRTI_RESTART_ON_FAILURE,
+    PSRTI_RESTART_ALWAYS
+} psrti_restart_when_t;
+
+/* Which ends of a role's tasks make the job succeed. */
+typedef enum psrti_success {
+    PSRTI_SUCCESS_DEFAULT, /* only before psrti_job_plan, which puts one of the others in place */
+    PSRTI_SUCCESS_ALL,
+    PSRTI_SUCCESS_ANY,
+    PSRTI_SUCCESS_NONE /* they never decide it */
+} psrti_success_t;
+
+typedef struct psrti_restart {
+    psrti_restart_when_t when;
+    unsigned limit;
+    uint64_t backoff_ns, backoff_max_ns; /* doubles from one to the other */
+    uint64_t healthy_ns;                 /* after running for so long, restarts count from 0 */
+    uint8_t codes[32];                   /* bit n: exit code n is restarted */
+    int codes_set;                       /* not: all but 0, 2, 126 and 127 */
+} psrti_restart_t;
+
+typedef struct psrti_volume {
+    char *source, *target;
+    int read_only;
+} psrti_volume_t;
+
+/* Marathon's operators: UNIQUE CLUSTER GROUP_BY LIKE UNLIKE MAX_PER IS. */
+typedef struct psrti_constraint {
+    char *field, *op, *value; /* value: NULL when there is none */
+} psrti_constraint_t;
+
+typedef struct psrti_role {
+    char *name; /* [a-z][a-z0-9_-]* */
+    psrti_kind_t kind;
+    unsigned count, min, max; /* elastic when min < max */
+    char **argv;              /* exact, NULL-terminated; or */
+    char *shell;              /* for /bin/sh -c; both NULL: psrtd */
+    double cpus;              /* 0: not said */
+    uint64_t mem_mb;          /* 0: not said */
+    unsigned gpus;            /* per task */
+    unsigned ports;           /* per task */
+    psrti_env_t env;
+    char *image, *directory, *virtualenv;
+    psrti_volume_t *volumes;
+    size_t volume_count;
+    psrti_constraint_t *constraints;
+    size_t constraint_count;
+    psrti_restart_t restart;
+    psrti_success_t success;
+    uint64_t grace_ns; /* 0: the job's */
 } psrti_role_t;
+
+typedef struct psrti_host {
+    char *name;
+    char *address;            /* what other tasks dial; chosen by the backend, NULL before */
+    char *user;               /* NULL: not said */
+    unsigned ssh_port, slots; /* 0: not said */
+} psrti_host_t;
 
 /* One process of the job, started anew at each attempt. */
 typedef struct psrti_task {
-    psrti_role_t role;
-    unsigned index;   /* within the role; the rank */
-    unsigned attempt; /* 0 for the first start */
-    size_t id;        /* position in the job's tasks */
-    char name[24];    /* "worker:1" */
-    char *const *argv;
+    psrti_role_t *role;
+    unsigned index;                  /* within the role */
+    unsigned attempt;                /* 0 for the first start */
+    size_t id;                       /* position in the job's tasks */
+    char name[PSRTI_TASK_NAME_MAX];  /* "worker:1" */
+    unsigned host;                   /* into the job's hosts */
+    unsigned rank;                   /* among all tasks of its kind; a chief is worker 0 */
+    unsigned local_rank, local_size; /* among those of its kind on its host */
+    unsigned *gpu_ids;
+    unsigned gpu_count;
+    uint16_t *ports; /* role->ports of them; 0: not known yet, the backend fills them in */
 } psrti_task_t;
 
 typedef struct psrti_job {
-    /* From the flags. */
-    unsigned workers, servers;
-    char *const *command;       /* of the workers, NULL-terminated */
-    const char *server_command; /* NULL: psrtd; "same": that of the workers; else for /bin/sh -c */
-    const char *log_dir, *start_timeout, *security, *transport; /* NULL: not given */
-    uint64_t timeout_ns;                                        /* 0: none */
+    char *name;
+    psrti_role_t *roles;
+    size_t role_count;
+    psrti_host_t *hosts;
+    size_t host_count;
+    char *backend;                                        /* NULL: local */
+    psrti_env_t env;                                      /* of all tasks */
+    char *log_dir, *start_timeout, *security, *transport; /* NULL: not given */
+    char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
+    uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
-    psrti_env_t exports; /* -x */
-    int dry_run, quiet, no_prefix;
+    int no_coordinator; /* of a job without libpsrt */
+    int dry_run, quiet, no_prefix, timestamps, detach;
 
     /* From psrti_job_plan. */
-    psrti_task_t *tasks; /* coordinator, servers, workers */
+    psrti_task_t *tasks; /* in the order of the roles */
     size_t task_count;
-    char psrtd[PATH_MAX];
-    char *psrtd_argv[2], *coordinator_argv[3], *shell_argv[4];
+    unsigned servers, workers; /* tasks of that kind */
+    char psrtd[PATH_MAX];      /* empty: no task runs it */
 
-    /* From the backend when it opens. */
+    /* From the backend before it is ready. */
     char dir[PATH_MAX];    /* the job's directory on the hosts */
     char coordinator[128]; /* tcp://host:port */
 } psrti_job_t;
 
-#define PSRTI_JOB_SERVER_SAME "same"
+const char *psrti_kind_name(psrti_kind_t kind);
 
-const char *psrti_role_name(psrti_role_t role);
-
-/* Finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
-psrt_status_t psrti_job_plan(psrti_job_t *job);
+/* Set up a zeroed job with the defaults; release frees what it owns. */
+void psrti_job_init(psrti_job_t *job);
 void psrti_job_release(psrti_job_t *job);
 
-/* The variables that the launcher sets for a task, in the order in which --dry-run prints them.
- * listen_fd: of the coordinator, -1 for the others. */
-void psrti_job_task_env(const psrti_job_t *job, const psrti_task_t *task, int listen_fd,
-                        psrti_env_t *own);
-/* Those over the launcher's own environment, less what belongs to another job. */
-void psrti_job_full_env(const psrti_env_t *own, psrti_env_t *full);
-/* True for a variable that says who a task is, which -x must not change. */
-int psrti_job_env_is_reserved(const char *name);
+psrti_role_t *psrti_job_role(const psrti_job_t *job, const char *name); /* NULL: no such role */
+/* The role of that kind, such as the servers whether called "server" or "ps"; NULL: none. */
+psrti_role_t *psrti_job_role_of(const psrti_job_t *job, psrti_kind_t kind);
+/* Adds one with the defaults of its name; invalidates pointers to roles. */
+psrti_role_t *psrti_job_add_role(psrti_job_t *job, const char *name);
 
-/* The plan on stdout, without secrets. */
-void psrti_job_print(const psrti_job_t *job);
+/* Replaces a text that the job owns. */
+void psrti_job_set(char **text, const char *value);
+char **psrti_argv_copy(char *const *argv);
+int psrti_role_is_chief(const psrti_role_t *role);
+/* What the role runs from now on. */
+void psrti_role_set_argv(psrti_role_t *role, char *const *argv);
+void psrti_role_set_shell(psrti_role_t *role, const char *shell);
+/* What a task of it executes, for messages. */
+const char *psrti_role_program(const psrti_role_t *role);
+
+/* Adds the coordinator, finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
+psrt_status_t psrti_job_plan(psrti_job_t *job);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The backend for this machine: a guardian for each task, reached by a socket pair. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include "launcher/guardian.h"
 #include "launcher/jobdir.h"
 #include "launcher/proctree.h"
+#include "launcher/sockets.h"
 
 #define SWEEP_MS 10
 /* Once its processes are gone only a foreign process can hold a task's pipe. */
@@ -43,11 +43,12 @@ struct psrti_backend {
     const psrti_job_t *job;
     psrti_backend_events_t events;
     psrti_inherited_t inherited;
-    int lock, listen_fd, paused, closing;
+    int lock, paused, closing;
     char host[256];
+    psrti_sockets_t sockets;
     psrti_list_t attempts;
     uv_signal_t child;
-    uv_timer_t sweep;
+    uv_timer_t sweep, opened;
     char buf[65536];
     /* Children from before: `exec psrt-launch` in a shell inherits its background jobs. */
     pid_t foreign[FOREIGN_MAX];
@@ -163,6 +164,9 @@ static void on_message(attempt_t *a, const psrti_guardian_msg_t *msg)
     case PSRTI_GUARDIAN_CANNOT_RUN:
         report_end(a, PSRTI_END_CANNOT_RUN, msg->value, msg->time_ns);
         break;
+    case PSRTI_GUARDIAN_NO_DIRECTORY:
+        report_end(a, PSRTI_END_NO_DIRECTORY, msg->value, msg->time_ns);
+        break;
     case PSRTI_GUARDIAN_EXITED: report_end(a, PSRTI_END_EXITED, msg->value, msg->time_ns); break;
     case PSRTI_GUARDIAN_SIGNALED:
         report_end(a, PSRTI_END_SIGNALED, msg->value, msg->time_ns);
@@ -227,22 +231,21 @@ static int open_fds(fds_t *fds)
     return 0;
 }
 
-static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task, const fds_t *fds)
+static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
+                           const psrti_launch_t *launch, const fds_t *fds)
 {
-    int is_coordinator = task->role == PSRTI_ROLE_COORDINATOR;
-    psrti_env_t own = { 0 }, env = { 0 };
-    psrti_job_task_env(b->job, task, is_coordinator ? PSRTI_GUARDIAN_LISTEN_FD : -1, &own);
-    psrti_job_full_env(&own, &env);
     psrti_guardian_t guardian = {
         .name = task->name,
-        .argv = task->argv,
-        .env = env.entries,
+        .argv = launch->argv,
+        .env = launch->env.entries,
+        .directory = launch->directory,
         .control = fds->control[1],
         .out = fds->out[1],
         .err = fds->err[1],
-        .listen_fd = is_coordinator ? b->listen_fd : -1,
+        .sockets = psrti_sockets_of(&b->sockets, task),
+        .socket_count = launch->listen ? task->role->ports : 0,
         .job_dir = b->job->dir,
-        .grace_ns = b->job->grace_ns,
+        .grace_ns = launch->grace_ns,
         .inherited = &b->inherited,
     };
     /* A signal that the child gets before it blocks them would reach our loop, through the pipe of
@@ -254,8 +257,6 @@ static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task, c
     if (pid == 0) psrti_guardian_run(&guardian);
     int error = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    psrti_env_clear(&own);
-    psrti_env_clear(&env);
     errno = error;
     return pid;
 }
@@ -282,12 +283,14 @@ static void add_attempt(psrti_backend_t *b, const psrti_task_t *task, pid_t guar
     a->open_handles = 4;
 }
 
-static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task)
+static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task,
+                                 const psrti_launch_t *launch)
 {
     fds_t fds;
     if (!open_fds(&fds))
         return psrti_fail(PSRT_ERR_LIMIT, "%s: pipes: %s", task->name, strerror(errno));
-    pid_t guardian = fork_guardian(b, task, &fds);
+    if (!launch->listen) psrti_sockets_release(&b->sockets, task);
+    pid_t guardian = fork_guardian(b, task, launch, &fds);
     int error = errno;
     close_fds(&fds, 1);
     if (guardian < 0) {
@@ -298,21 +301,39 @@ static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task)
     return PSRT_OK;
 }
 
-/* ---- stop, pause ----------------------------------------------------------------------------- */
+/* ---- stop, signal, pause ----------------------------------------------------------------------------- */
 
-static void local_stop(psrti_backend_t *b, const psrti_task_t *task, psrti_stop_t how)
+static void send_order(psrti_backend_t *b, const psrti_task_t *task, char order)
 {
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
     {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
-        if (a->task != task || a->control < 0) continue;
-        const char order = how == PSRTI_STOP_TERM ? PSRTI_GUARDIAN_TERM : PSRTI_GUARDIAN_KILL;
-        /* The task dies with its guardian, and the sweep ends the rest. */
-        if (how == PSRTI_STOP_ABANDON)
-            kill(a->guardian, SIGKILL);
-        else
+        if (a->task == task && a->control >= 0)
             send(a->control, &order, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
+}
+
+/* The task dies with its guardian, and the sweep ends the rest. */
+static void kill_guardian(psrti_backend_t *b, const psrti_task_t *task)
+{
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
+    {
+        attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
+        if (a->task == task && a->control >= 0) kill(a->guardian, SIGKILL);
+    }
+}
+
+static void local_stop(psrti_backend_t *b, const psrti_task_t *task, psrti_stop_t how)
+{
+    if (how == PSRTI_STOP_ABANDON)
+        kill_guardian(b, task);
+    else
+        send_order(b, task, how == PSRTI_STOP_TERM ? PSRTI_GUARDIAN_TERM : PSRTI_GUARDIAN_KILL);
+}
+
+static void local_signal(psrti_backend_t *b, const psrti_task_t *task, int sig)
+{
+    send_order(b, task, sig == SIGUSR1 ? PSRTI_GUARDIAN_USR1 : PSRTI_GUARDIAN_USR2);
 }
 
 static void local_pause(psrti_backend_t *b, int paused)
@@ -354,30 +375,36 @@ static void remember_inherited(psrti_inherited_t *inherited)
     getrlimit(RLIMIT_NOFILE, &inherited->files);
 }
 
-/* Three descriptors a task; tasks get the old limit back. */
+/* Three descriptors a task, and its ports; tasks get the old limit back. */
 static void raise_file_limit(const struct rlimit *old)
 {
     struct rlimit files = { .rlim_cur = old->rlim_max, .rlim_max = old->rlim_max };
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* The port is bound here, and the socket handed to the coordinator and to each restart of it: a
- * port that is only chosen here could be lost before the coordinator binds it. */
-static psrt_status_t listen_for_coordinator(psrti_backend_t *b, psrti_job_t *job)
+static void set_coordinator(psrti_job_t *job)
 {
-    struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof addr;
-    b->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (b->listen_fd < 0 || bind(b->listen_fd, (struct sockaddr *)&addr, len) ||
-        listen(b->listen_fd, SOMAXCONN) ||
-        getsockname(b->listen_fd, (struct sockaddr *)&addr, &len)) {
-        int error = errno;
-        if (b->listen_fd >= 0) close(b->listen_fd);
-        return psrti_fail(PSRT_ERR_IO, "coordinator: listen on 127.0.0.1: %s", strerror(error));
-    }
-    snprintf(job->coordinator, sizeof job->coordinator, "tcp://127.0.0.1:%u",
-             (unsigned)ntohs(addr.sin_port));
-    return PSRT_OK;
+    const psrti_role_t *role = psrti_job_role_of(job, PSRTI_KIND_COORDINATOR);
+    for (size_t i = 0; i < job->task_count; i++)
+        if (job->tasks[i].role == role)
+            snprintf(job->coordinator, sizeof job->coordinator, "tcp://%s:%u",
+                     job->hosts[job->tasks[i].host].address, (unsigned)job->tasks[i].ports[0]);
+}
+
+static void on_opened(uv_timer_t *timer)
+{
+    psrti_backend_t *b = timer->data;
+    b->events.ready(b->events.arg);
+}
+
+static void init_handles(psrti_backend_t *b)
+{
+    uv_signal_init(b->loop, &b->child);
+    uv_signal_start(&b->child, on_child, SIGCHLD);
+    uv_timer_init(b->loop, &b->sweep);
+    uv_timer_init(b->loop, &b->opened);
+    uv_timer_start(&b->opened, on_opened, 0, 0);
+    b->sweep.data = b->opened.data = b;
 }
 
 static psrt_status_t local_open(uv_loop_t *loop, psrti_job_t *job,
@@ -391,20 +418,20 @@ static psrt_status_t local_open(uv_loop_t *loop, psrti_job_t *job,
     remember_inherited(&b->inherited);
     raise_file_limit(&b->inherited.files);
     gethostname(b->host, sizeof b->host - 1);
-    psrt_status_t st = listen_for_coordinator(b, job);
+    for (size_t i = 0; i < job->host_count; i++)
+        psrti_job_set(&job->hosts[i].address, "127.0.0.1");
+    psrt_status_t st = psrti_sockets_open(&b->sockets, job);
     if (st) goto err_free;
+    set_coordinator(job);
     st = psrti_jobdir_create(job->dir, &b->lock);
-    if (st) goto err_listen;
+    if (st) goto err_sockets;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     b->foreign_count = psrti_proctree_children(b->foreign, FOREIGN_MAX);
-    uv_signal_init(loop, &b->child);
-    uv_signal_start(&b->child, on_child, SIGCHLD);
-    uv_timer_init(loop, &b->sweep);
-    b->sweep.data = b;
+    init_handles(b);
     *backend_p = b;
     return PSRT_OK;
-err_listen:
-    close(b->listen_fd);
+err_sockets:
+    psrti_sockets_close(&b->sockets);
 err_free:
     free(b);
     return st;
@@ -432,7 +459,8 @@ static void local_close(psrti_backend_t *b)
     }
     uv_close((uv_handle_t *)&b->child, NULL);
     uv_close((uv_handle_t *)&b->sweep, NULL);
-    close(b->listen_fd);
+    uv_close((uv_handle_t *)&b->opened, NULL);
+    psrti_sockets_close(&b->sockets);
     /* Else the guardians that are left do it. */
     if (all_gone) psrti_jobdir_remove(b->job->dir);
     close(b->lock);
@@ -449,6 +477,7 @@ const psrti_backend_ops_t psrti_backend_local = {
     .open = local_open,
     .start = local_start,
     .stop = local_stop,
+    .signal = local_signal,
     .pause = local_pause,
     .close = local_close,
     .release = local_release,

@@ -10,6 +10,7 @@
 
 #include "launcher/exits.h"
 #include "launcher/options.h"
+#include "launcher/plan.h"
 #include "launcher/supervise.h"
 
 static int report(psrt_status_t st)
@@ -36,17 +37,16 @@ static int fill_standard_fds(void)
 
 static int dry_run(psrti_job_t *job)
 {
-    snprintf(job->dir, sizeof job->dir, "(made at the start)");
-    snprintf(job->coordinator, sizeof job->coordinator, "tcp://127.0.0.1:(chosen at the start)");
-    psrti_job_print(job);
+    psrti_plan_print(job);
     return fflush(stdout) ? PSRTI_EXIT_INTERNAL : 0;
 }
 
 int main(int argc, char **argv)
 {
-    psrti_job_t job = { 0 };
+    psrti_job_t job;
     int done, code = 0;
     if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
+    psrti_job_init(&job);
     argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
     psrt_status_t st = psrti_options_parse(argc, argv, &job, &done);
     if (!st && !done) st = psrti_job_plan(&job);

@@ -10,9 +10,15 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/contract.h"
 
-#define TASKS_MAX 65535
-#define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
+#define SERVER_COMMAND_SAME "same"
+
+typedef struct parser {
+    psrti_job_t *job;
+    unsigned workers, servers;
+    const char *server_command; /* NULL: psrtd */
+} parser_t;
 
 enum {
     OPT_SERVER_COMMAND = 256,
@@ -139,9 +145,9 @@ static psrt_status_t unknown_flag(const char *word)
 static psrt_status_t parse_count(const char *flag, const char *text, int64_t min, unsigned *out)
 {
     int64_t value;
-    if (psrti_parse_i64(text, min, TASKS_MAX, &value))
+    if (psrti_parse_i64(text, min, PSRTI_JOB_TASKS_MAX, &value))
         return psrti_fail(PSRT_ERR_INVALID, "%s %s: not a number from %d to %d", flag, text,
-                          (int)min, TASKS_MAX);
+                          (int)min, PSRTI_JOB_TASKS_MAX);
     *out = (unsigned)value;
     return PSRT_OK;
 }
@@ -163,12 +169,12 @@ static psrt_status_t parse_export(psrti_job_t *job, const char *text)
     name[len] = '\0';
     const char *value = text[len] ? text + len + 1 : getenv(name);
     psrt_status_t st = PSRT_OK;
-    if (psrti_job_env_is_reserved(name))
+    if (psrti_contract_env_is_reserved(name))
         st = psrti_fail(PSRT_ERR_INVALID, "-x %s: set by psrt-launch itself", name);
     else if (!value)
         st = psrti_fail(PSRT_ERR_INVALID, "-x %s: not set in the environment", name);
     else
-        psrti_env_set(&job->exports, name, value);
+        psrti_env_set(&job->env, name, value);
     free(name);
     return st;
 }
@@ -178,32 +184,33 @@ static psrt_status_t parse_security(psrti_job_t *job, const char *text)
     if (strcmp(text, "encrypted") && strcmp(text, "authenticated") && strcmp(text, "off"))
         return psrti_fail(PSRT_ERR_INVALID,
                           "--security %s: not one of encrypted, authenticated, off", text);
-    job->security = text;
+    psrti_job_set(&job->security, text);
     return PSRT_OK;
 }
 
-static psrt_status_t apply(psrti_job_t *job, int id, const char *arg)
+static psrt_status_t apply(parser_t *p, int id, const char *arg)
 {
+    psrti_job_t *job = p->job;
     uint64_t checked;
     switch (id) {
-    case 'w': return parse_count("--workers", arg, 1, &job->workers);
-    case 's': return parse_count("--servers", arg, 0, &job->servers);
+    case 'w': return parse_count("--workers", arg, 1, &p->workers);
+    case 's': return parse_count("--servers", arg, 0, &p->servers);
     case 'x': return parse_export(job, arg);
     case OPT_SERVER_COMMAND:
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--server-command: empty command");
-        job->server_command = arg;
+        p->server_command = arg;
         return PSRT_OK;
     case OPT_LOG_DIR:
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--log-dir: empty name");
-        job->log_dir = arg;
+        psrti_job_set(&job->log_dir, arg);
         return PSRT_OK;
     case OPT_TIMEOUT: return parse_time("--timeout", arg, 0, &job->timeout_ns);
     case OPT_START_TIMEOUT:
-        job->start_timeout = arg;
+        psrti_job_set(&job->start_timeout, arg);
         return parse_time("--start-timeout", arg, 0, &checked);
     case OPT_GRACE: return parse_time("--grace", arg, 1, &job->grace_ns);
     case OPT_SECURITY: return parse_security(job, arg);
-    case OPT_TRANSPORT: job->transport = arg; return PSRT_OK;
+    case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
     case OPT_DRY_RUN: job->dry_run = 1; return PSRT_OK;
     case OPT_QUIET: job->quiet = 1; return PSRT_OK;
     case OPT_NO_PREFIX: job->no_prefix = 1; return PSRT_OK;
@@ -222,26 +229,38 @@ static psrt_status_t bad_flag(int what, int id, const char *word)
     return unknown_flag(id > 0 && id < 256 ? letter : word);
 }
 
+static void make_roles(const parser_t *p, char *const *command)
+{
+    psrti_role_t *server = psrti_job_add_role(p->job, "server");
+    server->count = server->min = server->max = p->servers;
+    if (p->server_command && !strcmp(p->server_command, SERVER_COMMAND_SAME))
+        psrti_role_set_argv(server, command);
+    else if (p->server_command)
+        psrti_role_set_shell(server, p->server_command);
+    psrti_role_t *worker = psrti_job_add_role(p->job, "worker");
+    worker->count = worker->min = worker->max = p->workers;
+    psrti_role_set_argv(worker, command);
+}
+
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p)
 {
     struct option longs[PSRTI_COUNT(flags) + 1] = { { 0 } };
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
         longs[i] = (struct option){ flags[i].name, flags[i].arg != NULL, NULL, flags[i].id };
-    job->workers = job->servers = 1;
-    job->grace_ns = GRACE_DEFAULT;
+    parser_t parser = { .job = job, .workers = 1, .servers = 1 };
     *done_p = 1;
     opterr = 0;
     for (int id; (id = getopt_long(argc, argv, "+:w:s:x:h", longs, NULL)) != -1;) {
         if (id == 'h') return print_help(), PSRT_OK;
         if (id == OPT_VERSION) return printf("psrt-launch %s\n", PSRT_VERSION_STRING), PSRT_OK;
         psrt_status_t st = id == '?' || id == ':' ? bad_flag(id, optopt, argv[optind - 1])
-                                                  : apply(job, id, optarg);
+                                                  : apply(&parser, id, optarg);
         if (st) return st;
     }
     if (!argv[optind] || !*argv[optind])
         return psrti_fail(PSRT_ERR_INVALID,
                           "no command given; psrt-launch [options] -- CMD [ARGS]");
-    job->command = argv + optind;
+    make_roles(&parser, argv + optind);
     *done_p = 0;
     return PSRT_OK;
 }

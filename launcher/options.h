@@ -5,7 +5,7 @@
 
 #include "launcher/job.h"
 
-/* Fills a zeroed job; its texts point into argv. ERR_INVALID says which flag and what is allowed.
+/* Fills an initialised job. ERR_INVALID says which flag and what is allowed.
  * *done_p is set when --help or --version was printed and nothing is to be run. */
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p);
 

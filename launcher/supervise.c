@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/contract.h"
 #include "launcher/end.h"
 #include "launcher/exits.h"
 #include "launcher/output.h"
@@ -21,7 +22,7 @@
 #define OUTPUT_MS 1000 /* for the rest of the output after a stop by the user */
 #define LAST_WORDS_MS 200
 #define NAMES_MAX 16
-#define NAMES_SIZE (NAMES_MAX * 26 + 32)
+#define NAMES_SIZE (NAMES_MAX * (PSRTI_TASK_NAME_MAX + 2) + 32)
 
 typedef enum phase {
     PHASE_WAITING, /* not started, or to be restarted */
@@ -108,7 +109,7 @@ static void keep_last_line(task_state_t *t, const char *data, size_t len)
 static const char *not_assembled(const task_state_t *t)
 {
     static const char prefix[] = "psrtd: ";
-    if (t->task->role == PSRTI_ROLE_WORKER || t->end.kind != PSRTI_END_EXITED ||
+    if (t->task->role->kind == PSRTI_KIND_WORKER || t->end.kind != PSRTI_END_EXITED ||
         t->end.value != PSRTI_EXIT_NOT_ASSEMBLED || strncmp(t->line, prefix, sizeof prefix - 1))
         return NULL;
     return t->line + sizeof prefix - 1;
@@ -123,7 +124,7 @@ static int failed_before_stop(const supervisor_t *s, const task_state_t *t)
 static int workers_ended(const supervisor_t *s)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (s->tasks[i].task->role == PSRTI_ROLE_WORKER && !has_ended(&s->tasks[i])) return 0;
+        if (s->tasks[i].task->role->kind == PSRTI_KIND_WORKER && !has_ended(&s->tasks[i])) return 0;
     return 1;
 }
 
@@ -133,7 +134,7 @@ static void stop_tasks(supervisor_t *s, int workers, int others, psrti_stop_t ho
 {
     for (size_t i = 0; i < s->count; i++) {
         task_state_t *t = &s->tasks[i];
-        int is_worker = t->task->role == PSRTI_ROLE_WORKER;
+        int is_worker = t->task->role->kind == PSRTI_KIND_WORKER;
         if (!(is_worker ? workers : others)) continue;
         if (t->phase == PHASE_WAITING)
             t->phase = PHASE_GONE;
@@ -223,9 +224,9 @@ static void begin_stop(supervisor_t *s, cause_t cause)
     finish_when_over(s);
 }
 
-static void begin_stop_error(supervisor_t *s)
+static void begin_stop_error(supervisor_t *s, const char *text)
 {
-    if (!s->cause) snprintf(s->error, sizeof s->error, "%s", psrt_last_error());
+    if (!s->cause) snprintf(s->error, sizeof s->error, "%s", text);
     begin_stop(s, CAUSE_ERROR);
 }
 
@@ -376,7 +377,11 @@ static psrt_status_t start_task(supervisor_t *s, task_state_t *t)
     t->start_ns = psrti_now_ns();
     snprintf(t->host, sizeof t->host, "an unknown host");
     psrt_status_t st = psrti_tasklog_open(&t->log, s->job->log_dir, t->task);
-    if (!st) st = s->ops->start(s->backend, t->task);
+    if (st) return st;
+    psrti_launch_t launch;
+    psrti_contract_make(s->job, t->task, &launch);
+    st = s->ops->start(s->backend, t->task, &launch);
+    psrti_launch_clear(&launch);
     if (st) return st;
     t->phase = PHASE_RUNNING;
     t->open_streams = 2;
@@ -390,14 +395,15 @@ static void on_restart(uv_timer_t *timer)
 {
     supervisor_t *s = timer->data;
     for (size_t i = 0; i < s->count; i++)
-        if (s->tasks[i].phase == PHASE_WAITING && start_task(s, &s->tasks[i])) begin_stop_error(s);
+        if (s->tasks[i].phase == PHASE_WAITING && start_task(s, &s->tasks[i]))
+            begin_stop_error(s, psrt_last_error());
 }
 
 /* The coordinator is off the data path and has its state in a file: the job lives on without it for
  * a while. */
 static int may_restart(const supervisor_t *s, const task_state_t *t)
 {
-    return t->task->role == PSRTI_ROLE_COORDINATOR && !s->cause && !s->draining &&
+    return t->task->role->kind == PSRTI_KIND_COORDINATOR && !s->cause && !s->draining &&
            psrti_end_failed(&t->end) && t->end.kind != PSRTI_END_CANNOT_RUN &&
            !(t->end.kind == PSRTI_END_EXITED && t->end.value == PSRTI_EXIT_NOT_ASSEMBLED) &&
            t->task->attempt < COORDINATOR_RESTARTS;
@@ -459,7 +465,7 @@ static void on_ended(void *arg, const psrti_task_t *task, const psrti_end_t *end
         t->restart = 1;
     } else if (psrti_end_failed(end)) {
         begin_stop(s, CAUSE_TASK);
-    } else if (task->role == PSRTI_ROLE_WORKER && workers_ended(s)) {
+    } else if (task->role->kind == PSRTI_KIND_WORKER && workers_ended(s)) {
         begin_drain(s);
     }
 }
@@ -488,7 +494,7 @@ static void on_output(void *arg, const psrti_task_t *task, int fd, const char *d
     int which = fd == STDERR_FILENO;
     if (len) {
         psrti_stream_write(t->streams[which], data, len);
-        if (which && task->role != PSRTI_ROLE_WORKER) keep_last_line(t, data, len);
+        if (which && task->role->kind != PSRTI_KIND_WORKER) keep_last_line(t, data, len);
         if (psrti_tasklog_write(&t->log, which, data, len))
             psrti_output_note(s->output, "%s; its log ends here", psrt_last_error());
         return;
@@ -498,6 +504,22 @@ static void on_output(void *arg, const psrti_task_t *task, int fd, const char *d
     psrti_tasklog_close(&t->log, which);
     t->open_streams--;
     check_over(s, t);
+}
+
+static void on_ready(void *arg)
+{
+    supervisor_t *s = arg;
+    for (size_t i = 0; i < s->count && !s->cause; i++)
+        if (start_task(s, &s->tasks[i])) begin_stop_error(s, psrt_last_error());
+}
+
+static void on_failed(void *arg, const char *text) { begin_stop_error(arg, text); }
+
+/* Each of its tasks ends with PSRTI_END_HOST_LOST as well, which decides. */
+static void on_host_lost(void *arg, unsigned host, const char *text)
+{
+    supervisor_t *s = arg;
+    psrti_output_note(s->output, "host %s was lost: %s", s->job->hosts[host].name, text);
 }
 
 static void on_pause(void *arg, int paused)
@@ -533,17 +555,16 @@ static void init_timers(supervisor_t *s)
         uv_timer_start(&s->timeout, on_timeout, ns_to_ms(s->job->timeout_ns), 0);
 }
 
-static void start_all(supervisor_t *s)
-{
-    for (size_t i = 0; i < s->count && !s->cause; i++)
-        if (start_task(s, &s->tasks[i])) begin_stop_error(s);
-}
-
 static psrt_status_t open_all(supervisor_t *s)
 {
-    const psrti_backend_events_t events = {
-        .started = on_started, .output = on_output, .ended = on_ended, .gone = on_gone, .arg = s
-    };
+    const psrti_backend_events_t events = { .ready = on_ready,
+                                            .failed = on_failed,
+                                            .started = on_started,
+                                            .output = on_output,
+                                            .ended = on_ended,
+                                            .gone = on_gone,
+                                            .host_lost = on_host_lost,
+                                            .arg = s };
     const psrti_output_params_t params = { .loop = &s->loop,
                                            .no_prefix = s->job->no_prefix,
                                            .pause = on_pause,
@@ -584,7 +605,6 @@ psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops, 
     s->start_ns = psrti_now_ns();
     watch_signals(s);
     init_timers(s);
-    start_all(s);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     *exit_code_p = exit_code(s);
     /* A sink's thread that waits for a reader cannot be joined. */

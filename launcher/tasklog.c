@@ -37,7 +37,7 @@ void psrti_tasklog_init(psrti_tasklog_t *log) { log->fds[0] = log->fds[1] = -1; 
 psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const char *dir, const psrti_task_t *task)
 {
     psrti_tasklog_init(log);
-    char name[24];
+    char name[PSRTI_TASK_NAME_MAX];
     snprintf(name, sizeof name, "%s", task->name);
     char *colon = strchr(name, ':');
     if (colon) *colon = '-';

@@ -316,7 +316,7 @@ print("other" if a != b else "same")
             "--",
             "sleep",
             "100",
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)))
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
         self.assertEqual(code, 70)
         self.assertRegex(self.last_line(err),
                          r"worker:\d+: pipes: Too many open files; the job was stopped")

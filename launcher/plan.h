@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What would be started where, for people to read. */
+#ifndef PSRTI_LAUNCHER_PLAN_H
+#define PSRTI_LAUNCHER_PLAN_H
+
+#include "launcher/job.h"
+
+/* The plan of a planned job on stdout, without secrets. */
+void psrti_plan_print(psrti_job_t *job);
+
+#endif

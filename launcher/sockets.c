@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/sockets.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "launcher/contract.h"
+
+/* A socket that is handed over listens where the job's tasks dial, from now on: what dials before
+ * the task runs, or while it is restarted, waits. One that is released is only bound, to all
+ * addresses, since nobody knows which of them the program will want. */
+static int bind_port(int handed_over, uint16_t *port_p)
+{
+    struct sockaddr_in addr = { .sin_family = AF_INET,
+                                .sin_addr.s_addr =
+                                    htonl(handed_over ? INADDR_LOOPBACK : INADDR_ANY) };
+    socklen_t len = sizeof addr;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(fd, (struct sockaddr *)&addr, len) || (handed_over && listen(fd, SOMAXCONN)) ||
+        getsockname(fd, (struct sockaddr *)&addr, &len)) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    *port_p = ntohs(addr.sin_port);
+    return fd;
+}
+
+static void close_fds(int *fds, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (fds[i] >= 0) close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+psrt_status_t psrti_sockets_open(psrti_sockets_t *sockets, psrti_job_t *job)
+{
+    *sockets = (psrti_sockets_t){ .job = job,
+                                  .fds = psrti_xcalloc(job->task_count, sizeof *sockets->fds) };
+    for (size_t t = 0; t < job->task_count; t++) {
+        psrti_task_t *task = &job->tasks[t];
+        int *fds = psrti_xcalloc(task->role->ports, sizeof *fds);
+        memset(fds, -1, task->role->ports * sizeof *fds);
+        sockets->fds[t] = fds;
+        for (unsigned i = 0; i < task->role->ports; i++) {
+            fds[i] = bind_port(psrti_contract_takes_sockets(task), &task->ports[i]);
+            if (fds[i] >= 0) continue;
+            psrt_status_t st =
+                psrti_fail(PSRT_ERR_IO, "%s: binding a port: %s", task->name, strerror(errno));
+            psrti_sockets_close(sockets);
+            return st;
+        }
+    }
+    return PSRT_OK;
+}
+
+void psrti_sockets_close(psrti_sockets_t *sockets)
+{
+    for (size_t t = 0; t < sockets->job->task_count && sockets->fds; t++) {
+        if (!sockets->fds[t]) break;
+        close_fds(sockets->fds[t], sockets->job->tasks[t].role->ports);
+        free(sockets->fds[t]);
+    }
+    free(sockets->fds);
+    sockets->fds = NULL;
+}
+
+const int *psrti_sockets_of(const psrti_sockets_t *sockets, const psrti_task_t *task)
+{
+    return sockets->fds[task->id];
+}
+
+/* Closing would not do: a guardian that was forked a moment ago and has not come to close what it
+ * inherited still holds the port. The end of listening gives a port that the system chose back,
+ * whoever else has the socket. */
+void psrti_sockets_release(psrti_sockets_t *sockets, const psrti_task_t *task)
+{
+    int *fds = sockets->fds[task->id];
+    for (unsigned i = 0; i < task->role->ports; i++) {
+        if (fds[i] < 0) continue;
+        listen(fds[i], 0);
+        shutdown(fds[i], SHUT_RDWR);
+    }
+    close_fds(fds, task->role->ports);
+}
