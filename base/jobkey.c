@@ -16,7 +16,6 @@
 #define KEY_HEAD "psrt-job-key 1\n"
 #define KEY_NONCE "nonce="
 #define KEY_SECRET "secret="
-#define KEY_FILE_MAX 256
 
 static psrt_status_t init_sodium(void)
 {
@@ -33,13 +32,13 @@ psrt_status_t psrti_jobkey_generate(psrti_jobkey_t *key)
     return PSRT_OK;
 }
 
-static size_t format_key(const psrti_jobkey_t *key, char text[KEY_FILE_MAX])
+size_t psrti_jobkey_format(const psrti_jobkey_t *key, char text[PSRTI_JOBKEY_TEXT_MAX])
 {
     char nonce[2 * sizeof(key->nonce) + 1], secret[2 * sizeof(key->secret) + 1];
     sodium_bin2hex(nonce, sizeof(nonce), key->nonce, sizeof(key->nonce));
     sodium_bin2hex(secret, sizeof(secret), key->secret, sizeof(key->secret));
-    int len =
-        snprintf(text, KEY_FILE_MAX, KEY_HEAD KEY_NONCE "%s\n" KEY_SECRET "%s\n", nonce, secret);
+    int len = snprintf(text, PSRTI_JOBKEY_TEXT_MAX, KEY_HEAD KEY_NONCE "%s\n" KEY_SECRET "%s\n",
+                       nonce, secret);
     sodium_memzero(secret, sizeof(secret));
     return (size_t)len;
 }
@@ -57,8 +56,8 @@ psrt_status_t psrti_jobkey_write(const psrti_jobkey_t *key, const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return psrti_fail(PSRT_ERR_IO, "key file %s: cannot create: %m", path);
-    char text[KEY_FILE_MAX];
-    size_t len = format_key(key, text);
+    char text[PSRTI_JOBKEY_TEXT_MAX];
+    size_t len = psrti_jobkey_format(key, text);
     /* fchmod: a umask may have taken the owner's bits. */
     int failed = fchmod(fd, 0600) != 0 || write_fully(fd, text, len) != 0;
     int error = errno;
@@ -93,14 +92,14 @@ static psrt_status_t check_private(int fd, const char *path)
 }
 
 /* Whole file into `text`, terminated; more than fits is cut, which the parser then refuses. */
-static psrt_status_t read_private(const char *path, char text[KEY_FILE_MAX])
+static psrt_status_t read_private(const char *path, char text[PSRTI_JOBKEY_TEXT_MAX])
 {
     /* O_NONBLOCK: a FIFO must not hold us up. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return psrti_fail(PSRT_ERR_IO, "key file %s: cannot open: %m", path);
     psrt_status_t status = check_private(fd, path);
     if (status == PSRT_OK) {
-        ssize_t len = read(fd, text, KEY_FILE_MAX - 1);
+        ssize_t len = read(fd, text, PSRTI_JOBKEY_TEXT_MAX - 1);
         if (len < 0) status = psrti_fail(PSRT_ERR_IO, "key file %s: cannot read: %m", path);
         text[len < 0 ? 0 : len] = '\0';
     }
@@ -144,7 +143,7 @@ psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key)
 {
     psrt_status_t status = init_sodium();
     if (status != PSRT_OK) return status;
-    char text[KEY_FILE_MAX] = "";
+    char text[PSRTI_JOBKEY_TEXT_MAX] = "";
     status = read_private(path, text);
     if (status == PSRT_OK) status = parse_key(path, text, key);
     sodium_memzero(text, sizeof(text));

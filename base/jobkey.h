@@ -18,6 +18,9 @@ typedef struct psrti_jobkey {
 psrt_status_t psrti_jobkey_generate(psrti_jobkey_t *key);
 /* Creates the file exclusively with mode 0600. */
 psrt_status_t psrti_jobkey_write(const psrti_jobkey_t *key, const char *path);
+/* The text of such a file. */
+#define PSRTI_JOBKEY_TEXT_MAX 256
+size_t psrti_jobkey_format(const psrti_jobkey_t *key, char text[PSRTI_JOBKEY_TEXT_MAX]);
 /* Refuses a file that others can read or that another user owns, naming it and what to do. */
 psrt_status_t psrti_jobkey_read(const char *path, psrti_jobkey_t *key);
 /* Proves that whoever made it knows the secret: BLAKE2b-128 with the secret as key over the nonce and
