@@ -62,8 +62,8 @@ static json_t *expanded(const char *text)
 
 /* "NAME" of each variable that is the rank and nothing else, for the shell to set; others take the
  * index. ERR_INVALID when the rank stands inside another text. */
-static psrt_status_t environment(const psrti_task_t *t, const psrti_render_text_t *text, json_t *env,
-                                 json_t *ranks)
+static psrt_status_t environment(const psrti_task_t *t, const psrti_render_text_t *text,
+                                 json_t *env, json_t *ranks)
 {
     char rank[16];
     const char *name;
@@ -75,10 +75,11 @@ static psrt_status_t environment(const psrti_task_t *t, const psrti_render_text_
         if (!strcmp(v, rank))
             json_array_append_new(ranks, json_string(name));
         else if (strstr(v, rank))
-            return psrti_fail(PSRT_ERR_INVALID,
-                              "role %s: %s uses {rank} inside a text, which k8s cannot expand behind a "
-                              "chief: use {task_index}, or RANK in the task",
-                              t->role->name, name);
+            return psrti_fail(
+                PSRT_ERR_INVALID,
+                "role %s: %s uses {rank} inside a text, which k8s cannot expand behind a "
+                "chief: use {task_index}, or RANK in the task",
+                t->role->name, name);
         else
             json_array_append_new(env,
                                   json_pack("{s: s, s: o}", "name", name, "value", expanded(v)));
@@ -115,10 +116,11 @@ static psrt_status_t arguments(const psrti_task_t *t, const psrti_render_text_t 
     }
     for (char *const *word = text->launch.argv; *word; word++) {
         if (strstr(*word, rank))
-            return psrti_fail(PSRT_ERR_INVALID,
-                              "role %s: {rank} in the command cannot be expanded by k8s behind a chief: "
-                              "use {task_index}, or RANK in the task",
-                              t->role->name);
+            return psrti_fail(
+                PSRT_ERR_INVALID,
+                "role %s: {rank} in the command cannot be expanded by k8s behind a chief: "
+                "use {task_index}, or RANK in the task",
+                t->role->name);
         json_array_append_new(args, expanded(*word));
     }
     return PSRT_OK;
@@ -166,9 +168,10 @@ static void set_volumes(const psrti_job_t *job, const psrti_render_params_t *p,
     }
     if (psrti_render_has_key(job)) {
         json_t *name = p->secret ? json_string(p->secret) : json_sprintf("%s-key", job->name);
-        add_volume(volumes, mounts,
-                   json_pack("{s: {s: o, s: i}}", "secret", "secretName", name, "defaultMode", 0400),
-                   PSRTI_RENDER_KEY_DIR, 1);
+        add_volume(
+            volumes, mounts,
+            json_pack("{s: {s: o, s: i}}", "secret", "secretName", name, "defaultMode", 0400),
+            PSRTI_RENDER_KEY_DIR, 1);
     }
     json_object_set_new(pod, "volumes", volumes);
     json_object_set_new(container, "volumeMounts", mounts);
@@ -209,10 +212,11 @@ static psrt_status_t pod_of(const psrti_job_t *job, const psrti_render_params_t 
     json_t *c = json_pack("{s: s, s: s, s: O, s: O, s: o, s: o}", "name", "task", "image",
                           role->image, "args", args, "env", env, "ports", container_ports(t),
                           "resources", resources(role));
-    if (text.launch.directory) json_object_set_new(c, "workingDir", expanded(text.launch.directory));
-    json_t *pod = json_pack("{s: s, s: s, s: I}", "restartPolicy", "Never", "subdomain", job->name,
-                            "terminationGracePeriodSeconds",
-                            (json_int_t)psrti_render_grace_s(job, role));
+    if (text.launch.directory)
+        json_object_set_new(c, "workingDir", expanded(text.launch.directory));
+    json_t *pod =
+        json_pack("{s: s, s: s, s: I}", "restartPolicy", "Never", "subdomain", job->name,
+                  "terminationGracePeriodSeconds", (json_int_t)psrti_render_grace_s(job, role));
     set_volumes(job, p, role, pod, c);
     json_object_set_new(pod, "containers", json_pack("[o]", c));
     *pod_p = pod;
@@ -241,9 +245,9 @@ static json_t *failure_policy(const psrti_role_t *role)
         if (role->restart.codes[code / 8] >> code % 8 & 1)
             json_array_append_new(retried, json_integer(code));
     if (json_array_size(retried)) {
-        json_array_append_new(rules, json_pack("{s: s, s: {s: s, s: O}}", "action", "FailJob",
-                                               "onExitCodes", "operator", "NotIn", "values",
-                                               retried));
+        json_array_append_new(rules,
+                              json_pack("{s: s, s: {s: s, s: O}}", "action", "FailJob",
+                                        "onExitCodes", "operator", "NotIn", "values", retried));
     }
     json_decref(retried);
     return json_pack("{s: o}", "rules", rules);
@@ -256,10 +260,10 @@ static psrt_status_t job_spec(const psrti_job_t *job, const psrti_render_params_
     json_t *pod = NULL;
     psrt_status_t st = pod_of(job, p, t, &pod);
     if (st) return st;
-    json_t *spec = json_pack(
-        "{s: s, s: i, s: i, s: {s: {s: o}, s: o}}", "completionMode", "Indexed", "completions",
-        (int)role->count, "parallelism", (int)role->count, "template", "metadata", "labels",
-        labels(job, role), "spec", pod);
+    json_t *spec =
+        json_pack("{s: s, s: i, s: i, s: {s: {s: o}, s: o}}", "completionMode", "Indexed",
+                  "completions", (int)role->count, "parallelism", (int)role->count, "template",
+                  "metadata", "labels", labels(job, role), "spec", pod);
     unsigned limit = role->restart.when == PSRTI_RESTART_NEVER ? 0 : role->restart.limit;
     if (is_psrtd(role)) {
         json_object_set_new(spec, "backoffLimit", json_integer(PSRTI_MAX(limit, RETRIES)));
@@ -279,8 +283,7 @@ static json_t *object(const psrti_job_t *job, const psrti_render_params_t *p, co
                       const char *kind, const char *name)
 {
     json_t *meta = json_pack("{s: s, s: o}", "name", name, "labels", labels(job, NULL));
-    if (p->kube_namespace)
-        json_object_set_new(meta, "namespace", json_string(p->kube_namespace));
+    if (p->kube_namespace) json_object_set_new(meta, "namespace", json_string(p->kube_namespace));
     return json_pack("{s: s, s: s, s: o}", "apiVersion", version, "kind", kind, "metadata", meta);
 }
 
@@ -373,10 +376,10 @@ static json_t *end_pod(const psrti_job_t *job, const char *account)
     const char *image = NULL;
     for (size_t i = 0; i < job->role_count && !image; i++)
         image = job->roles[i].image;
-    json_t *env = json_pack(
-        "[{s: s, s: {s: {s: s}}}, {s: s, s: o}, {s: s, s: o}]", "name", "NAMESPACE", "valueFrom",
-        "fieldRef", "fieldPath", "metadata.namespace", "name", "DECIDE", "value", names_of(job, 1),
-        "name", "FOLLOW", "value", names_of(job, 0));
+    json_t *env =
+        json_pack("[{s: s, s: {s: {s: s}}}, {s: s, s: o}, {s: s, s: o}]", "name", "NAMESPACE",
+                  "valueFrom", "fieldRef", "fieldPath", "metadata.namespace", "name", "DECIDE",
+                  "value", names_of(job, 1), "name", "FOLLOW", "value", names_of(job, 0));
     json_t *c = json_pack("{s: s, s: s, s: [s, s, s], s: o}", "name", "end", "image", image,
                           "command", "/bin/sh", "-c", end_script, "env", env);
     return json_pack("{s: s, s: s, s: [o]}", "serviceAccountName", account, "restartPolicy",
@@ -389,8 +392,8 @@ static void add_end(const psrti_job_t *job, const psrti_render_params_t *p, json
     snprintf(name, sizeof name, "%s-end", job->name);
     json_array_append_new(documents, object(job, p, "v1", "ServiceAccount", name));
     add(documents, object(job, p, "rbac.authorization.k8s.io/v1", "Role", name), "rules",
-        json_pack("[{s: [s], s: [s], s: [s, s]}]", "apiGroups", "batch", "resources", "jobs", "verbs",
-                  "get", "delete"));
+        json_pack("[{s: [s], s: [s], s: [s, s]}]", "apiGroups", "batch", "resources", "jobs",
+                  "verbs", "get", "delete"));
     json_t *binding = object(job, p, "rbac.authorization.k8s.io/v1", "RoleBinding", name);
     json_object_set_new(binding, "subjects",
                         json_pack("[{s: s, s: s}]", "kind", "ServiceAccount", "name", name));
@@ -413,8 +416,8 @@ static psrt_status_t place(psrti_job_t *job, const psrti_render_params_t *p, psr
              t->role->name, t->index, job->name);
     if (t->index != INDEX_MARK && strcspn(host, ".") > LABEL_MAX)
         return psrti_fail(PSRT_ERR_INVALID,
-                          "%s: names of pods have at most %d characters: shorten the job's name", host,
-                          LABEL_MAX);
+                          "%s: names of pods have at most %d characters: shorten the job's name",
+                          host, LABEL_MAX);
     return psrti_render_place(job, t, host, &port);
 }
 
@@ -464,8 +467,7 @@ static psrt_status_t add_jobs(psrti_job_t *job, const psrti_render_params_t *p, 
 }
 
 /* A JobSet makes the service, ends when those that decide are done, and then ends the rest. */
-static psrt_status_t add_jobset(psrti_job_t *job, const psrti_render_params_t *p,
-                                json_t *documents)
+static psrt_status_t add_jobset(psrti_job_t *job, const psrti_render_params_t *p, json_t *documents)
 {
     json_t *jobs = json_array(), *deciding = json_array(), *spec = NULL;
     psrt_status_t st = PSRT_OK;
@@ -481,8 +483,8 @@ static psrt_status_t add_jobset(psrti_job_t *job, const psrti_render_params_t *p
     if (!st)
         add(documents, object(job, p, "jobset.x-k8s.io/v1alpha2", "JobSet", job->name), "spec",
             json_pack("{s: {s: b, s: s, s: b}, s: {s: s, s: O}, s: {s: i}, s: O}", "network",
-                      "enableDNSHostnames", 1, "subdomain", job->name, "publishNotReadyAddresses", 1,
-                      "successPolicy", "operator", "All", "targetReplicatedJobs", deciding,
+                      "enableDNSHostnames", 1, "subdomain", job->name, "publishNotReadyAddresses",
+                      1, "successPolicy", "operator", "All", "targetReplicatedJobs", deciding,
                       "failurePolicy", "maxRestarts", 0, "replicatedJobs", jobs));
     json_decref(jobs);
     json_decref(deciding);
@@ -497,8 +499,7 @@ psrt_status_t psrti_render_k8s(psrti_job_t *job, const psrti_render_params_t *p,
     if (!st && !p->jobset) add_service(job, p, documents);
     if (!st) st = add_secret(job, p, documents);
     if (!st) st = p->jobset ? add_jobset(job, p, documents) : add_jobs(job, p, documents);
-    if (!st)
-        json_array_foreach(documents, i, document) psrti_yaml_write(out, document);
+    if (!st) json_array_foreach(documents, i, document) psrti_yaml_write(out, document);
     json_decref(documents);
     return st;
 }

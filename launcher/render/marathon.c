@@ -74,8 +74,8 @@ static json_t *container(const psrti_job_t *job, const psrti_role_t *role)
     for (size_t i = 0; i < role->volume_count; i++) {
         const psrti_volume_t *v = &role->volumes[i];
         json_array_append_new(volumes,
-                              json_pack("{s: s, s: s, s: s}", "containerPath", v->target, "hostPath",
-                                        v->source, "mode", v->read_only ? "RO" : "RW"));
+                              json_pack("{s: s, s: s, s: s}", "containerPath", v->target,
+                                        "hostPath", v->source, "mode", v->read_only ? "RO" : "RW"));
     }
     if (psrti_render_has_key(job))
         json_array_append_new(
@@ -103,10 +103,10 @@ static json_t *health(const psrti_task_t *t)
     int is_board = !strcmp(t->role->name, "tensorboard");
     if (!is_board && t->role->kind != PSRTI_KIND_COORDINATOR && t->role->kind != PSRTI_KIND_SERVER)
         return json_array();
-    json_t *h = json_pack("{s: s, s: i, s: i, s: i, s: i, s: i}", "protocol",
-                          is_board ? "MESOS_HTTP" : "MESOS_TCP", "portIndex", 0,
-                          "gracePeriodSeconds", 300, "intervalSeconds", 20, "timeoutSeconds", 10,
-                          "maxConsecutiveFailures", 3);
+    json_t *h =
+        json_pack("{s: s, s: i, s: i, s: i, s: i, s: i}", "protocol",
+                  is_board ? "MESOS_HTTP" : "MESOS_TCP", "portIndex", 0, "gracePeriodSeconds", 300,
+                  "intervalSeconds", 20, "timeoutSeconds", 10, "maxConsecutiveFailures", 3);
     if (is_board) json_object_set_new(h, "path", json_string("/"));
     return json_pack("[o]", h);
 }
@@ -169,27 +169,28 @@ static psrt_status_t app_of(const psrti_job_t *job, const psrti_render_params_t 
     psrt_status_t st = psrti_render_text(job, t, &text);
     if (st) return st;
     json_object_del(text.env, "PSRT_KEY_FILE"); /* the script sets it */
-    json_t *app = json_pack(
-        "{s: s, s: f, s: i, s: i, s: i, s: [{s: s}], s: o, s: b, s: o, s: o, s: o, s: o}", "id", name,
-        "cpus", role->cpus > 0 ? role->cpus : CPUS_DEFAULT, "mem", (int)(role->mem_mb ? role->mem_mb : MEM_DEFAULT), "gpus", (int)role->gpus, "instances", 1,
-        "networks", "mode", "host", "portDefinitions", ports(t), "requirePorts", 1, "constraints",
-        constraints(role), "container", container(job, role), "env", json_incref(text.env),
-        "healthChecks", health(t));
+    json_t *app =
+        json_pack("{s: s, s: f, s: i, s: i, s: i, s: [{s: s}], s: o, s: b, s: o, s: o, s: o, s: o}",
+                  "id", name, "cpus", role->cpus > 0 ? role->cpus : CPUS_DEFAULT, "mem",
+                  (int)(role->mem_mb ? role->mem_mb : MEM_DEFAULT), "gpus", (int)role->gpus,
+                  "instances", 1, "networks", "mode", "host", "portDefinitions", ports(t),
+                  "requirePorts", 1, "constraints", constraints(role), "container",
+                  container(job, role), "env", json_incref(text.env), "healthChecks", health(t));
     char *around = script(job, p, role, text.launch.directory);
     set_command(app, role, around, text.launch.argv);
     free(around);
     if (psrti_render_has_key(job))
-        json_object_set_new(app, "secrets",
-                            json_pack("{s: {s: s}}", SECRET, "source",
-                                      p->secret ? p->secret : SECRET));
+        json_object_set_new(
+            app, "secrets",
+            json_pack("{s: {s: s}}", SECRET, "source", p->secret ? p->secret : SECRET));
     json_object_set_new(app, "labels",
                         json_pack("{s: s, s: s}", "psrt-job", job->name, "psrt-role", role->name));
     json_object_set_new(app, "taskKillGracePeriodSeconds",
                         json_integer((json_int_t)psrti_render_grace_s(job, role)));
     /* The new instance needs the port of the old one. */
-    json_object_set_new(app, "upgradeStrategy",
-                        json_pack("{s: f, s: f}", "minimumHealthCapacity", 0.0,
-                                  "maximumOverCapacity", 0.0));
+    json_object_set_new(
+        app, "upgradeStrategy",
+        json_pack("{s: f, s: f}", "minimumHealthCapacity", 0.0, "maximumOverCapacity", 0.0));
     psrti_render_text_clear(&text);
     *app_p = app;
     return PSRT_OK;

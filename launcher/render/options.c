@@ -7,7 +7,8 @@
 
 #define PORT_DEFAULT 2222 /* what TensorFlow's examples use */
 
-typedef psrt_status_t (*render_fn)(psrti_job_t *job, const psrti_render_params_t *params, FILE *out);
+typedef psrt_status_t (*render_fn)(psrti_job_t *job, const psrti_render_params_t *params,
+                                   FILE *out);
 
 static const struct kind {
     const char *name;
@@ -36,7 +37,8 @@ static psrt_status_t set_flag(psrti_render_t *r, size_t flag, const char *value)
     case JOBSET: p->jobset = 1; break;
     default:
         if (psrti_parse_i64(value, 1, 65535, &port))
-            return psrti_fail(PSRT_ERR_INVALID, "--base-port %s: not a port from 1 to 65535", value);
+            return psrti_fail(PSRT_ERR_INVALID, "--base-port %s: not a port from 1 to 65535",
+                              value);
         p->base_port = (unsigned)port;
     }
     return PSRT_OK;
@@ -73,14 +75,15 @@ static psrt_status_t take_flags(psrti_render_t *r, int *argc, char **argv)
     }
     while (from < *argc)
         argv[to++] = argv[from++];
-    argv[*argc = to] = NULL;
+    argv[ *argc = to] = NULL;
     return st;
 }
 
 psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *r)
 {
     const char *names[PSRTI_COUNT(kinds)], *name = *argc > 2 ? argv[2] : "";
-    *r = (psrti_render_t){ .params = { .dns_domain = "marathon.mesos", .base_port = PORT_DEFAULT } };
+    *r =
+        (psrti_render_t){ .params = { .dns_domain = "marathon.mesos", .base_port = PORT_DEFAULT } };
     for (size_t i = 0; i < PSRTI_COUNT(kinds); i++) {
         names[i] = kinds[i].name;
         if (!strcmp(name, kinds[i].name)) r->run = kinds[i].run;

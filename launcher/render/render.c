@@ -16,12 +16,13 @@ psrt_status_t psrti_render_check_label(const char *what, const char *text, size_
     static const char legal[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
     size_t len = strlen(text);
     if (!len || text[strspn(text, legal)] || text[0] == '-' || text[len - 1] == '-')
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "%s name \"%s\": there it becomes a name of hosts: use a-z, 0-9 and '-' inside",
-                          what, text);
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "%s name \"%s\": there it becomes a name of hosts: use a-z, 0-9 and '-' inside", what,
+            text);
     if (len > max)
-        return psrti_fail(PSRT_ERR_INVALID, "%s name \"%s\": longer than %zu characters", what, text,
-                          max);
+        return psrti_fail(PSRT_ERR_INVALID, "%s name \"%s\": longer than %zu characters", what,
+                          text, max);
     return PSRT_OK;
 }
 
@@ -43,11 +44,12 @@ void psrti_render_clear_places(psrti_job_t *job)
     snprintf(job->psrtd, sizeof job->psrtd, "psrtd"); /* of the image */
 }
 
-psrt_status_t psrti_render_place(psrti_job_t *job, psrti_task_t *t, const char *host, unsigned *port)
+psrt_status_t psrti_render_place(psrti_job_t *job, psrti_task_t *t, const char *host,
+                                 unsigned *port)
 {
     job->hosts = psrti_xrealloc(job->hosts, (job->host_count + 1) * sizeof *job->hosts);
-    job->hosts[job->host_count] = (psrti_host_t){ .name = psrti_xstrdup(host),
-                                                  .address = psrti_xstrdup(host) };
+    job->hosts[job->host_count] =
+        (psrti_host_t){ .name = psrti_xstrdup(host), .address = psrti_xstrdup(host) };
     t->host = (unsigned)job->host_count++;
     t->local_rank = 0, t->local_size = 1, t->gpu_count = 0;
     for (unsigned i = 0; i < t->role->ports; i++) {
@@ -95,8 +97,8 @@ static psrt_status_t set_variable(json_t *env, const char *task, const char *ent
     json_t *value = json_string(equal + 1);
     psrt_status_t st = PSRT_OK;
     if (!name || !value)
-        st = psrti_fail(PSRT_ERR_INVALID, "%s: the value of %s is no UTF-8, which JSON and YAML need",
-                        task, name);
+        st = psrti_fail(PSRT_ERR_INVALID,
+                        "%s: the value of %s is no UTF-8, which JSON and YAML need", task, name);
     else if (!is_of_this_host(name))
         json_object_set(env, name, value);
     json_decref(value);

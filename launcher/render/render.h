@@ -12,8 +12,9 @@
 #include "launcher/job.h"
 
 typedef struct psrti_render_params {
-    const char *dns_domain;   /* marathon: of Mesos-DNS; default marathon.mesos */
-    const char *marathon_url; /* marathon: whoever ends the job deletes the group there; NULL: nobody */
+    const char *dns_domain; /* marathon: of Mesos-DNS; default marathon.mesos */
+    const char
+        *marathon_url; /* marathon: whoever ends the job deletes the group there; NULL: nobody */
     const char *kube_namespace; /* k8s; NULL: that of the one who applies it */
     const char *secret; /* the name of an existing secret with the job's key; NULL: k8s makes one */
     unsigned base_port; /* the first of the job's ports */
@@ -32,7 +33,8 @@ psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *rende
 
 /* Each writes a whole file to `out`. ERR_INVALID: the description has something that the other system
  * cannot do, and which; nothing was written. */
-psrt_status_t psrti_render_marathon(psrti_job_t *job, const psrti_render_params_t *params, FILE *out);
+psrt_status_t psrti_render_marathon(psrti_job_t *job, const psrti_render_params_t *params,
+                                    FILE *out);
 psrt_status_t psrti_render_k8s(psrti_job_t *job, const psrti_render_params_t *params, FILE *out);
 psrt_status_t psrti_render_slurm(psrti_job_t *job, const psrti_render_params_t *params, FILE *out);
 

@@ -10,7 +10,9 @@ static void write_value(FILE *out, const json_t *value, int depth, int in_list);
 static int is_plain_key(const char *key)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    static const char *const words[] = { "y", "n", "yes", "no", "on", "off", "true", "false", "null" };
+    static const char *const words[] = {
+        "y", "n", "yes", "no", "on", "off", "true", "false", "null"
+    };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcasecmp(key, words[i])) return 0;
     return *key && key[strspn(key, plain)] == '\0';

@@ -203,5 +203,174 @@ class Marathon(unittest.TestCase):
         self.assertIn("--base-port", render("marathon", "--base-port", "65534", "-w", "4", "--", "t", ok=False))
 
 
+def expand(text, variables):
+    """As Kubernetes expands $(NAME) in arguments and environment; $$ is a plain $."""
+    return re.sub(r"\$(\$)|\$\(([^)]*)\)",
+                  lambda m: "$" if m.group(1) else variables.get(m.group(2), m.group(0)), text)
+
+
+class Kubernetes(unittest.TestCase):
+
+    def documents(self, *args, **kw):
+        docs = list(yaml.safe_load_all(render("k8s", *args, **kw)))
+        return {(d["kind"], d["metadata"]["name"]): d for d in docs}
+
+    def rendered(self, *flags, **job):
+        return self.documents("--config", job_file(self, **job), *flags)
+
+    def pod(self, docs, name):
+        return docs["Job", name]["spec"]["template"]["spec"]
+
+    def test_what_schemas_do_not_see(self):
+        docs = self.rendered(name="net", roles=roles())
+        self.assertEqual(set(docs), {("Service", "net"), ("Secret", "net-key"), ("Job", "net-coordinator"),
+                                     ("Job", "net-server"), ("Job", "net-worker")})
+        service = docs["Service", "net"]["spec"]
+        self.assertEqual(service["clusterIP"], "None")
+        self.assertIs(service["publishNotReadyAddresses"], True)
+        for (kind, name), d in docs.items():
+            if kind != "Job":
+                continue
+            template = d["spec"]["template"]
+            self.assertLessEqual(service["selector"].items(), template["metadata"]["labels"].items())
+            self.assertEqual(template["spec"]["subdomain"], "net")
+            self.assertEqual(d["spec"]["completionMode"], "Indexed")
+            self.assertEqual(d["spec"]["completions"], d["spec"]["parallelism"])
+            container, = template["spec"]["containers"]
+            volumes = {v["name"]: v for v in template["spec"]["volumes"]}
+            for m in container["volumeMounts"]:
+                self.assertIn(m["name"], volumes)
+            secrets = [v["secret"] for v in volumes.values() if "secret" in v]
+            self.assertEqual([s["secretName"] for s in secrets], ["net-key"])
+            self.assertEqual(secrets[0]["defaultMode"], 0o400)
+            env = {e["name"]: e.get("value") for e in container["env"]}
+            self.assertEqual(env["PSRT_KEY_FILE"], "/psrt/key")
+            self.assertIn("/psrt", [m["mountPath"] for m in container["volumeMounts"]])
+            ports = [str(p["containerPort"]) for p in container["ports"]]
+            if name != "net-coordinator":
+                self.assertEqual(env["PSRT_PORT"], ports[0])
+            self.assertEqual(env["PSRT_COORDINATOR"], "tcp://net-coordinator-0.net:2222")
+        key = docs["Secret", "net-key"]["stringData"]["key"]
+        self.assertRegex(key, r"\Apsrt-job-key 1\nnonce=[0-9a-f]{32}\nsecret=[0-9a-f]{64}\n\Z")
+        self.assertNotEqual(key, self.rendered(name="net", roles=roles())["Secret", "net-key"]["stringData"]["key"])
+
+    def test_a_secret_that_exists(self):
+        docs = self.rendered("--secret", "mine", name="net", roles=roles())
+        self.assertNotIn("Secret", [kind for kind, _ in docs])
+        self.assertEqual([v["secret"]["secretName"] for v in self.pod(docs, "net-worker")["volumes"]], ["mine"])
+
+    def run_task(self, pod, index):
+        """Runs the container of a pod as the index'th; its argv and environment."""
+        container, = pod["containers"]
+        env = {"PATH": os.environ["PATH"]}
+        for e in container["env"]:
+            env[e["name"]] = str(index) if "valueFrom" in e else expand(e["value"], env)
+        args = [expand(a, env) for a in container["args"]]
+        out = subprocess.run(args, env=env, stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+        return json.loads(out)
+
+    def test_words_and_environment_arrive_exactly(self):
+        worker = {"count": 3, "image": "i", "env": {"dotted.name": "x", "NASTY": "|".join(NASTY)},
+                  "argv": SHOW + NASTY + ["{task_index}", "{rank}", "{host}", "{port}", "{worker_hosts}"]}
+        docs = self.rendered(name="j", coordinator=False, roles={"worker": worker})
+        hosts = [f"j-worker-{i}.j:2222" for i in range(3)]
+        for i in range(3):
+            argv, env = self.run_task(self.pod(docs, "j-worker"), i)
+            self.assertEqual(argv, NASTY + [str(i), str(i), f"j-worker-{i}.j", "2222", ",".join(hosts)])
+            self.assertEqual(env["NASTY"], "|".join(NASTY))
+            self.assertEqual(env["RANK"], str(i))
+            self.assertEqual(json.loads(env["TF_CONFIG"]),
+                             {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": i}})
+
+    def test_ranks_behind_a_chief(self):
+        docs = self.rendered(name="j", coordinator=False, roles={
+            "chief": {"count": 1, "image": "i", "argv": SHOW}, "worker": {"count": 2, "image": "i", "argv": SHOW}})
+        _, env = self.run_task(self.pod(docs, "j-chief"), 0)
+        self.assertEqual([env["RANK"], env["WORLD_SIZE"]], ["0", "3"])
+        for i in range(2):
+            _, env = self.run_task(self.pod(docs, "j-worker"), i)
+            self.assertEqual([env["RANK"], env["WORLD_SIZE"]], [str(i + 1), "3"])
+            self.assertEqual(json.loads(env["TF_CONFIG"])["task"], {"type": "worker", "index": i})
+        f = job_file(self, name="j", coordinator=False, roles={
+            "chief": {"count": 1, "image": "i", "argv": ["t"]},
+            "worker": {"count": 2, "image": "i", "argv": ["t", "{rank}"]}})
+        self.assertIn("{task_index}", render("k8s", "--config", f, ok=False))
+
+    def test_resources_retries_deadline(self):
+        docs = self.rendered("--timeout", "1h", name="j", coordinator=False, roles={"worker": {
+            "count": 2, "argv": ["t"], "image": "i", "cpus": 1.5, "mem": 2048, "gpus": 1, "directory": "/w",
+            "volumes": ["/data:/mnt:ro"], "restart": {"policy": "on-failure", "limit": 3, "codes": [75, 137]}}})
+        spec = docs["Job", "j-worker"]["spec"]
+        container, = spec["template"]["spec"]["containers"]
+        amounts = {"cpu": "1500m", "memory": "2048Mi", "nvidia.com/gpu": "1"}
+        self.assertEqual(container["resources"], {"requests": amounts, "limits": amounts})
+        self.assertEqual(container["workingDir"], "/w")
+        self.assertEqual(spec["activeDeadlineSeconds"], 3600)
+        self.assertEqual([spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]], [3, 0])
+        ignored, fatal = spec["podFailurePolicy"]["rules"]
+        self.assertEqual(ignored["action"], "Ignore")
+        self.assertEqual(fatal["onExitCodes"], {"operator": "NotIn", "values": [75, 137]})
+        self.assertEqual([v["hostPath"] for v in spec["template"]["spec"]["volumes"]], [{"path": "/data"}])
+
+    def foreign(self):
+        return {"ps": {"count": 2, "image": "tf", "argv": ["ps"]}, "worker": {"count": 2, "image": "tf", "argv": ["w"]}}
+
+    def test_servers_end_with_the_workers(self):
+        docs = self.rendered(name="j", coordinator=False, roles=self.foreign())
+        self.assertEqual(docs["RoleBinding", "j-end"]["subjects"], [{"kind": "ServiceAccount", "name": "j-end"}])
+        self.assertEqual(docs["RoleBinding", "j-end"]["roleRef"]["name"], docs["Role", "j-end"]["metadata"]["name"])
+        self.assertEqual(docs["Role", "j-end"]["rules"],
+                         [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "delete"]}])
+        pod = self.pod(docs, "j-end")
+        self.assertEqual(pod["serviceAccountName"], "j-end")
+        for end, expect, code in (("Complete", ["j-ps"], 0), ("Failed", ["j-worker", "j-ps"], 1)):
+            with tempfile.TemporaryDirectory() as d:
+                self.assertEqual(self.run_end(pod, d, end), (expect, code))
+
+    def run_end(self, pod, d, end):
+        """The Job that ends the others, against an API whose worker Job ends at the third question."""
+        with open(d + "/curl", "w") as f:
+            f.write(f"""#!/bin/sh
+cat >/dev/null
+for a; do url=$a; done
+case "$*" in
+*DELETE*) url=${{url%\\?*}}; echo "${{url##*/}}" >>{d}/deleted ;;
+*) echo x >>{d}/asked
+   [ $(wc -l <{d}/asked) -lt 3 ] || echo '{{"status": {{"conditions": [{{ "type": "{end}", "status": "True" }}]}}}}' ;;
+esac
+""")
+        with open(d + "/sleep", "w") as f:
+            f.write("#!/bin/sh\n")
+        for name in ("curl", "sleep"):
+            os.chmod(f"{d}/{name}", 0o755)
+        container, = pod["containers"]
+        env = {e["name"]: e.get("value", "ns") for e in container["env"]}
+        env["PATH"] = d + ":" + os.environ["PATH"]
+        r = subprocess.run(container["command"], env=env, stderr=subprocess.DEVNULL, timeout=60)
+        with open(d + "/deleted") as f:
+            return f.read().split(), r.returncode
+
+    def test_jobset(self):
+        docs = self.rendered("--jobset", "--namespace", "ml", name="j", coordinator=False, roles=self.foreign())
+        spec = docs["JobSet", "j"]["spec"]
+        self.assertEqual(set(docs), {("JobSet", "j")})
+        self.assertEqual(docs["JobSet", "j"]["metadata"]["namespace"], "ml")
+        self.assertEqual(spec["successPolicy"], {"operator": "All", "targetReplicatedJobs": ["worker"]})
+        self.assertEqual({r["name"]: r["replicas"] for r in spec["replicatedJobs"]}, {"ps": 1, "worker": 1})
+        for r in spec["replicatedJobs"]:
+            env = {e["name"]: e.get("value") for e in
+                   r["template"]["spec"]["template"]["spec"]["containers"][0]["env"]}
+            self.assertIn(f"{spec['network']['subdomain']}", env["TFMESOS_PS_HOSTS"])
+            self.assertEqual(env["TFMESOS_PS_HOSTS"], "j-ps-0-0.j:2222,j-ps-0-1.j:2222")
+
+    def test_what_cannot_be(self):
+        f = job_file(self, name="j", roles={"worker": {"count": 1, "argv": ["t"]}})
+        self.assertIn("image", render("k8s", "--config", f, ok=False))
+        f = job_file(self, name="j" * 60, roles=roles())
+        self.assertIn("63", render("k8s", "--config", f, ok=False))
+        self.assertIn("did you mean k8s", render("k8", "-w", "1", "--", "t", ok=False))
+        self.assertIn("--base-port", render("k8s", "--base-port", "0", "--", "t", ok=False))
+
+
 if __name__ == "__main__":
     unittest.main()
