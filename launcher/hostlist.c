@@ -25,8 +25,8 @@ static psrt_status_t malformed(const list_t *list, const char *at, const char *w
 static psrt_status_t add(list_t *list, const char *name)
 {
     if (list->count == PSRTI_HOSTLIST_MAX)
-        return psrti_fail(PSRT_ERR_INVALID, "host list \"%.64s...\": more than %d names", list->text,
-                          PSRTI_HOSTLIST_MAX);
+        return psrti_fail(PSRT_ERR_INVALID, "host list \"%.64s...\": more than %d names",
+                          list->text, PSRTI_HOSTLIST_MAX);
     if (list->count == list->capacity) {
         list->capacity = list->capacity ? 2 * list->capacity : 16;
         list->names = psrti_xrealloc(list->names, list->capacity * sizeof *list->names);

@@ -39,9 +39,25 @@ Test(hostlist, names)
 
 Test(hostlist, malformed)
 {
-    static const char *const bad[] = { "",     "[",      "n[",    "n[]",   "n[1",    "n[1-]", "n[-1]", "n[2-1]", "n[a]",
-                                       "a,,b", "a,",     ",a",    "n]",    "n[1,]",  "n[1]]", "n[1 2]",
-                                       "n[0-99999]", "n[0-999999999]", "n[1234567890]" };
+    static const char *const bad[] = { "",
+                                       "[",
+                                       "n[",
+                                       "n[]",
+                                       "n[1",
+                                       "n[1-]",
+                                       "n[-1]",
+                                       "n[2-1]",
+                                       "n[a]",
+                                       "a,,b",
+                                       "a,",
+                                       ",a",
+                                       "n]",
+                                       "n[1,]",
+                                       "n[1]]",
+                                       "n[1 2]",
+                                       "n[0-99999]",
+                                       "n[0-999999999]",
+                                       "n[1234567890]" };
     char **names = (char **)&bad;
     size_t count = 77;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -61,8 +77,8 @@ Test(hostlist, counts)
     cr_assert(n[0] == 2 && n[1] == 2 && n[2] == 2 && n[3] == 1);
     cr_assert_eq(psrti_hostlist_counts("5", n, 1), PSRT_OK);
     cr_assert_eq(n[0], 5);
-    static const char *const bad[] = { "",    "2",     "2(x4),1", "2(x3)", "2(x3",     "2(x3),",
-                                       "a",   "2,,1,1", "1,1,1,1,1", "2(3),1", "-1(x4)", "2(x3) ,1" };
+    static const char *const bad[] = { "",  "2",      "2(x4),1",   "2(x3)",  "2(x3",   "2(x3),",
+                                       "a", "2,,1,1", "1,1,1,1,1", "2(3),1", "-1(x4)", "2(x3) ,1" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cr_assert_eq(psrti_hostlist_counts(bad[i], n, 4), PSRT_ERR_INVALID, "%s", bad[i]);
 }
