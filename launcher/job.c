@@ -9,12 +9,15 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/exits.h"
 
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
 #define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)
 #define BACKOFF_MAX_DEFAULT (60 * PSRTI_NS_PER_S)
 #define HEALTHY_DEFAULT (300 * PSRTI_NS_PER_S)
 #define RESTARTS_DEFAULT 3
+#define COORDINATOR_RESTARTS 5
+#define COORDINATOR_BACKOFF (100 * PSRTI_NS_PER_MS)
 
 const char *psrti_kind_name(psrti_kind_t kind)
 {
@@ -62,6 +65,23 @@ psrti_role_t *psrti_job_role_of(const psrti_job_t *job, psrti_kind_t kind)
     return NULL;
 }
 
+/* It is off the data path and has its state in a file: the job lives on without it for a while. */
+static psrti_restart_t coordinator_restart(void)
+{
+    psrti_restart_t restart = { .when = PSRTI_RESTART_ON_FAILURE,
+                                .limit = COORDINATOR_RESTARTS,
+                                .backoff_ns = COORDINATOR_BACKOFF,
+                                .backoff_max_ns = BACKOFF_MAX_DEFAULT,
+                                .healthy_ns = HEALTHY_DEFAULT,
+                                .codes_set = 1 };
+    static const uint8_t never[] = { 0, 2, PSRTI_EXIT_NOT_ASSEMBLED, PSRTI_EXIT_CANNOT_RUN,
+                                     PSRTI_EXIT_NOT_FOUND };
+    memset(restart.codes, 0xff, sizeof restart.codes);
+    for (size_t i = 0; i < sizeof never; i++)
+        restart.codes[never[i] / 8] &= (uint8_t) ~(1u << never[i] % 8);
+    return restart;
+}
+
 psrti_role_t *psrti_job_add_role(psrti_job_t *job, const char *name)
 {
     job->roles = psrti_xrealloc(job->roles, (job->role_count + 1) * sizeof *job->roles);
@@ -79,6 +99,7 @@ psrti_role_t *psrti_job_add_role(psrti_job_t *job, const char *name)
                      .healthy_ns = HEALTHY_DEFAULT },
         .success = PSRTI_SUCCESS_DEFAULT,
     };
+    if (role->kind == PSRTI_KIND_COORDINATOR) role->restart = coordinator_restart();
     return role;
 }
 

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where tasks run: the hosts that may be used, and who is started when on which. */
+#include <limits.h>
+
+#include "launcher/core_state.h"
+
+#define FAILURES_IN_A_ROW 3 /* make a host cool down, when there is another */
+
+static int is_usable(const psrti_core_t *core, unsigned host)
+{
+    return core->hosts[host].up && !core->hosts[host].cooling;
+}
+
+static void cool_down(psrti_core_t *core, unsigned host)
+{
+    psrti_core_host_t *h = &core->hosts[host];
+    h->cooling = 1;
+    h->failures = 0;
+    h->until_ns = core->now + h->cooldown_ns;
+    psrti_core_push(
+        core,
+        (psrti_action_t){ .kind = PSRTI_SAY_COOLING, .host = host, .delay_ns = h->cooldown_ns });
+    h->cooldown_ns = PSRTI_MIN(2 * h->cooldown_ns, core->params.cooldown_max_ns);
+}
+
+void psrti_core_host_down(psrti_core_t *core, unsigned host)
+{
+    if (!core->hosts[host].up) return;
+    core->hosts[host].up = 0;
+    cool_down(core, host);
+}
+
+void psrti_core_host_failed(psrti_core_t *core, size_t task)
+{
+    unsigned host = core->tasks[task].host;
+    psrti_core_host_t *h = &core->hosts[host];
+    if (core->tasks[task].end.kind == PSRTI_END_HOST_LOST || h->cooling) return;
+    if (++h->failures < FAILURES_IN_A_ROW) return;
+    for (unsigned i = 0; i < core->host_count; i++) {
+        if (i == host || !is_usable(core, i)) continue;
+        cool_down(core, host);
+        return;
+    }
+}
+
+void psrti_core_host_healthy(psrti_core_t *core, unsigned host)
+{
+    core->hosts[host].failures = 0;
+    if (!core->hosts[host].cooling) core->hosts[host].cooldown_ns = core->params.cooldown_ns;
+}
+
+static unsigned load(const psrti_core_t *core, unsigned host, size_t except)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < core->count; i++)
+        count +=
+            i != except && core->tasks[i].host == host && core->tasks[i].phase < PSRTI_PHASE_DONE;
+    return count;
+}
+
+/* Where a task is first planned to run it may; who moves needs a free slot. */
+static int has_room(const psrti_core_t *core, unsigned host, size_t task)
+{
+    unsigned slots = host < core->job->host_count ? core->job->hosts[host].slots : 0;
+    return !slots || load(core, host, task) < slots;
+}
+
+/* The host that it has, unless it is to leave it; else the one with the fewest tasks. UINT_MAX:
+ * none. */
+static unsigned choose_host(const psrti_core_t *core, size_t task)
+{
+    const psrti_core_task_t *t = &core->tasks[task];
+    unsigned best = UINT_MAX, best_load = UINT_MAX;
+    if (t->avoid != t->host && is_usable(core, t->host)) return t->host;
+    for (unsigned i = 0; i < core->host_count; i++) {
+        if (i == t->avoid || !is_usable(core, i) || !has_room(core, i, task)) continue;
+        unsigned tasks = load(core, i, task);
+        if (tasks >= best_load) continue;
+        best = i;
+        best_load = tasks;
+    }
+    return best == UINT_MAX && is_usable(core, t->host) ? t->host : best;
+}
+
+static void start(psrti_core_t *core, size_t task, unsigned host)
+{
+    psrti_core_task_t *t = &core->tasks[task];
+    t->host = host;
+    t->avoid = UINT_MAX;
+    t->unplaced_ns = 0;
+    t->start_ns = core->now;
+    t->gone = t->by_user = t->shedding = t->growable = 0;
+    t->output_open = 1;
+    psrti_core_set_phase(core, task, PSRTI_PHASE_STARTING);
+    psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_START, .task = task, .host = host });
+}
+
+/* No host can take it: its role goes on without it, or it waits for a while. */
+static void wait_for_host(psrti_core_t *core, size_t task)
+{
+    psrti_core_task_t *t = &core->tasks[task];
+    if (!t->unplaced_ns) t->unplaced_ns = core->now;
+    if (psrti_core_shed(core, task, 1)) {
+        t->shedding = 0;
+        psrti_core_set_phase(core, task, PSRTI_PHASE_SHED);
+    } else if (core->now >= t->unplaced_ns + core->params.host_wait_ns) {
+        t->end = (psrti_end_t){ .kind = PSRTI_END_HOST_LOST, .time_ns = core->now };
+        psrti_core_fail(core, task);
+    }
+}
+
+static void grow(psrti_core_t *core)
+{
+    for (size_t i = 0; i < core->count; i++) {
+        const psrti_role_t *role = core->job->tasks[i].role;
+        psrti_core_task_t *t = &core->tasks[i];
+        unsigned host = choose_host(core, i);
+        if (t->phase != PSRTI_PHASE_SHED || !t->growable || host == UINT_MAX ||
+            !has_room(core, host, i) || psrti_core_alive(core, role) >= role->max)
+            continue;
+        t->attempt += (unsigned)t->ever_started;
+        psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_GROW, .task = i, .host = host });
+        start(core, i, host);
+    }
+}
+
+void psrti_core_place(psrti_core_t *core)
+{
+    int came_back = 0;
+    for (unsigned i = 0; i < core->host_count; i++) {
+        psrti_core_host_t *h = &core->hosts[i];
+        if (!h->up || !h->cooling || core->now < h->until_ns) continue;
+        h->cooling = 0;
+        came_back = 1;
+    }
+    for (size_t i = 0; i < core->count && !core->cause; i++) {
+        psrti_core_task_t *t = &core->tasks[i];
+        if (t->phase != PSRTI_PHASE_PENDING || core->now < t->not_before_ns) continue;
+        unsigned host = choose_host(core, i);
+        if (host == UINT_MAX)
+            wait_for_host(core, i);
+        else
+            start(core, i, host);
+    }
+    if (came_back && !core->cause) grow(core);
+}
+
+uint64_t psrti_core_place_deadline(const psrti_core_t *core)
+{
+    uint64_t at = UINT64_MAX;
+    for (size_t i = 0; i < core->count; i++) {
+        const psrti_core_task_t *t = &core->tasks[i];
+        if (t->phase != PSRTI_PHASE_PENDING) continue;
+        uint64_t due =
+            t->unplaced_ns ? t->unplaced_ns + core->params.host_wait_ns : t->not_before_ns;
+        at = PSRTI_MIN(at, due);
+    }
+    for (unsigned i = 0; i < core->host_count; i++)
+        if (core->hosts[i].up && core->hosts[i].cooling)
+            at = PSRTI_MIN(at, core->hosts[i].until_ns);
+    return at;
+}
