@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         else if (job.dry_run)
             code = dry_run(&job);
         else
-            st = psrti_supervise(&job, &psrti_backend_local, &code);
+            st = psrti_supervise(&job, &psrti_backend_local, NULL, &code);
     }
     if (st) code = report(st);
     psrti_job_release(&job);

@@ -93,27 +93,29 @@ static void print_help(void)
             doc += n + (doc[n] == '\n');
         }
     }
-    fputs("    Times are such as 500ms, 5s, 2m; a number alone counts seconds.\n\n"
-          "ENVIRONMENT\n"
-          "    OMP_NUM_THREADS, OPENBLAS_NUM_THREADS\n"
-          "            set for workers to usable cores / workers, at least 1, unless you set them\n"
-          "    PYTHONUNBUFFERED\n"
-          "            set to 1 for all tasks, unless you set it\n"
-          "    XDG_RUNTIME_DIR, TMPDIR\n"
-          "            where the job's directory is made; else /tmp\n"
-          "    NO_COLOR\n"
-          "            no coloured prefixes on a terminal\n"
-          "    PSRT_LAUNCH_PSRTD\n"
-          "            for testing: the psrtd to run\n\n"
-          "SIGNALS\n"
-          "    SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the job: tasks get SIGTERM, and SIGKILL\n"
-          "    after the grace time. A second one kills at once.\n\n"
-          "EXIT STATUS\n"
-          "    0 when all workers ended with 0. Else that of the first task that failed, 128+n\n"
-          "    when signal n killed it or stopped the job; 124 after --timeout; 126 or 127 when a\n"
-          "    command could not be run; 3 when not all tasks joined in time (of psrtd), 2 wrong\n"
-          "    usage, 69 psrtd is missing, 70 system error.\n",
-          stdout);
+    fputs(
+        "    Times are such as 500ms, 5s, 2m; a number alone counts seconds.\n\n"
+        "ENVIRONMENT\n"
+        "    OMP_NUM_THREADS, OPENBLAS_NUM_THREADS\n"
+        "            set for workers to usable cores / workers, at least 1, unless you set them\n"
+        "    PYTHONUNBUFFERED\n"
+        "            set to 1 for all tasks, unless you set it\n"
+        "    XDG_RUNTIME_DIR, TMPDIR\n"
+        "            where the job's directory is made; else /tmp\n"
+        "    NO_COLOR\n"
+        "            no coloured prefixes on a terminal\n"
+        "    PSRT_LAUNCH_PSRTD\n"
+        "            for testing: the psrtd to run\n\n"
+        "SIGNALS\n"
+        "    SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the job: tasks get SIGTERM, and SIGKILL\n"
+        "    after the grace time. A second one kills at once, a third does not wait for that.\n"
+        "    SIGUSR1 and SIGUSR2 are passed on to the tasks. SIGQUIT prints the state of each.\n\n"
+        "EXIT STATUS\n"
+        "    0 when all workers ended with 0. Else that of the first task that failed, 128+n\n"
+        "    when signal n killed it or stopped the job; 124 after --timeout; 126 or 127 when a\n"
+        "    command could not be run; 3 when not all tasks joined in time (of psrtd), 2 wrong\n"
+        "    usage, 69 psrtd is missing, 70 system error.\n",
+        stdout);
 }
 
 /* What other launchers call the number of workers; getopt_long sees "-np" as the letter n. */

@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/list.h"
 #include "base/log.h"
 #include "launcher/env.h"
+#include "launcher/merge.h"
 #include "launcher/sink.h"
 
 #define TICK_MS 50
@@ -26,15 +29,18 @@
 /* What stdout or stderr leads to; both are one target when they are the same file. */
 typedef struct target {
     psrti_sink_t *sink;
-    int fd, is_terminal, colour;
-    psrti_stream_t *open; /* has an unfinished line there */
-    int redraw;           /* and that line ended with \r: the cursor is at its start */
+    int fd, is_terminal, colour, moves; /* moves: knows how to erase a line */
+    psrti_stream_t *open;               /* has an unfinished line there */
+    int redraw;       /* and that line ended with \r: the cursor is at its start */
+    int shows_status; /* the cursor is behind it */
 } target_t;
 
 struct psrti_stream {
     psrti_list_t node;
     psrti_output_t *output;
     target_t *target;
+    size_t task;
+    int is_err;
     char *prefix;
     char *held; /* read, but not passed on */
     size_t held_len, held_capacity;
@@ -48,8 +54,14 @@ struct psrti_output {
     psrti_list_t streams;
     uv_timer_t tick;
     uv_async_t wake;
+    psrti_merge_t *merge; /* NULL: not wanted */
+    char *status;
+    time_t stamp_second;
+    char stamp[32]; /* of that second */
     int paused, finishing;
 };
+
+static void tick(uv_timer_t *timer);
 
 /* ---- lines to targets ------------------------------------------------------------------------ */
 
@@ -58,29 +70,66 @@ static void put(target_t *target, const char *data, size_t len)
     psrti_sink_put(target->sink, data, len);
 }
 
-/* Brings the target to where `stream` may go on; NULL: the launcher itself. */
-static void begin(target_t *target, psrti_stream_t *stream)
+static void put_timestamp(psrti_output_t *output, target_t *target)
 {
+    struct timespec now;
+    char text[48];
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (now.tv_sec != output->stamp_second) {
+        struct tm parts;
+        localtime_r(&now.tv_sec, &parts);
+        strftime(output->stamp, sizeof output->stamp, "%Y-%m-%dT%H:%M:%S", &parts);
+        output->stamp_second = now.tv_sec;
+    }
+    int len = snprintf(text, sizeof text, "%s.%03ld ", output->stamp, now.tv_nsec / 1000000);
+    put(target, text, (size_t)len);
+}
+
+static void erase_status(target_t *target)
+{
+    if (target->shows_status) put(target, "\r\033[K", 4);
+    target->shows_status = 0;
+}
+
+/* Brings the target to where `stream` may go on; NULL: the launcher itself. */
+static void begin(psrti_output_t *output, target_t *target, psrti_stream_t *stream)
+{
+    erase_status(target);
     if (target->open && target->open != stream) {
         put(target, "\n", 1);
         target->open = NULL;
     }
-    if (stream && (!target->open || target->redraw))
-        put(target, stream->prefix, strlen(stream->prefix));
+    if (!target->open || target->redraw) {
+        if (output->params.timestamps) put_timestamp(output, target);
+        if (stream) put(target, stream->prefix, strlen(stream->prefix));
+    }
     target->redraw = 0;
 }
 
 static void pass_part(psrti_stream_t *stream, const char *data, size_t len)
 {
-    begin(stream->target, stream);
+    begin(stream->output, stream->target, stream);
     put(stream->target, data, len);
     stream->target->open = stream;
+}
+
+static void want_tick(psrti_output_t *output)
+{
+    if (!uv_is_active((uv_handle_t *)&output->tick))
+        uv_timer_start(&output->tick, tick, TICK_MS, TICK_MS);
 }
 
 /* `len` counts the newline. */
 static void pass_line(psrti_stream_t *stream, const char *data, size_t len)
 {
-    begin(stream->target, stream);
+    psrti_output_t *output = stream->output;
+    if (output->merge && stream->is_err && stream->target->open != stream) {
+        want_tick(output);
+        if (psrti_merge_line(output->merge, uv_now(output->params.loop), stream->task, data,
+                             len - 1))
+            return;
+    }
+    begin(output, stream->target, stream);
     put(stream->target, data, len);
     stream->target->open = NULL;
 }
@@ -94,7 +143,7 @@ static void pass_redraw(psrti_stream_t *stream, const char *data, size_t len)
         put(target, "\r", 1);
         target->redraw = 1;
     } else if (len || target->open == stream) { /* bars start with \r: no empty lines for those */
-        begin(target, stream);
+        begin(stream->output, target, stream);
         put(target, data, len);
         put(target, "\n", 1);
         target->open = NULL;
@@ -139,11 +188,38 @@ static void pass_held(psrti_stream_t *stream)
     stream->held_len = 0;
 }
 
+/* Below all lines, and not while one is unfinished. */
+static void draw_status(psrti_output_t *output)
+{
+    target_t *target = output->err;
+    struct winsize size;
+    if (!output->status || !target->moves || target->shows_status || target->open) return;
+    if (psrti_sink_backlog(target->sink)) return;
+    size_t len = strlen(output->status), columns = 80;
+    if (!ioctl(target->fd, TIOCGWINSZ, &size) && size.ws_col) columns = size.ws_col;
+    len = PSRTI_MIN(len, columns - 1);
+    while (len && ((unsigned char)output->status[len] & 0xc0) == 0x80) /* no half characters */
+        len--;
+    put(target, output->status, len);
+    target->shows_status = 1;
+}
+
+void psrti_output_status(psrti_output_t *output, const char *text)
+{
+    if (!output->err->moves) return;
+    if (output->status && text && !strcmp(output->status, text)) return;
+    free(output->status);
+    output->status = text ? psrti_xstrdup(text) : NULL;
+    erase_status(output->err);
+    draw_status(output);
+    if (text) want_tick(output);
+}
+
 static void tick(uv_timer_t *timer)
 {
     psrti_output_t *output = timer->data;
     uint64_t now = uv_now(output->params.loop);
-    int holding = 0;
+    int holding = output->status != NULL;
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &output->streams)
     {
         psrti_stream_t *stream = PSRTI_LIST_ENTRY(it, psrti_stream_t, node);
@@ -151,6 +227,8 @@ static void tick(uv_timer_t *timer)
         if (stream->held_len && now - stream->held_since >= hold) pass_held(stream);
         holding |= stream->held_len > 0;
     }
+    if (output->merge) holding |= psrti_merge_tick(output->merge, now);
+    draw_status(output);
     if (!holding) uv_timer_stop(timer);
 }
 
@@ -179,8 +257,7 @@ void psrti_stream_write(psrti_stream_t *stream, const char *data, size_t len)
     stream->held_since = uv_now(stream->output->params.loop);
     pass_complete(stream, from ? from - 1 : 0);
     if (stream->held_len > HOLD_MAX) pass_held(stream);
-    if (stream->held_len && !uv_is_active((uv_handle_t *)&stream->output->tick))
-        uv_timer_start(&stream->output->tick, tick, TICK_MS, TICK_MS);
+    if (stream->held_len) want_tick(stream->output);
     check_backlog(stream->output);
 }
 
@@ -188,7 +265,11 @@ void psrti_stream_close(psrti_stream_t *stream)
 {
     if (!stream) return;
     pass_held(stream);
-    if (stream->target->open == stream) begin(stream->target, NULL);
+    if (stream->target->open == stream) {
+        put(stream->target, "\n", 1);
+        stream->target->open = NULL;
+        stream->target->redraw = 0;
+    }
     psrti_list_remove(&stream->node);
     free(stream->prefix);
     free(stream->held);
@@ -207,13 +288,15 @@ static char *make_prefix(const target_t *target, const char *name, size_t hue)
     return psrti_xstrdup(text);
 }
 
-psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t hue)
+psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t task)
 {
     psrti_stream_t *stream = psrti_xcalloc(1, sizeof *stream);
     stream->output = output;
+    stream->task = task;
+    stream->is_err = fd == STDERR_FILENO;
     stream->target = fd == STDERR_FILENO ? output->err : &output->targets[0];
     stream->prefix =
-        output->params.no_prefix ? psrti_xstrdup("") : make_prefix(stream->target, name, hue);
+        output->params.no_prefix ? psrti_xstrdup("") : make_prefix(stream->target, name, task);
     psrti_list_push(&output->streams, &stream->node);
     return stream;
 }
@@ -226,11 +309,24 @@ void psrti_output_note(psrti_output_t *output, const char *fmt, ...)
     int len = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (len < 0) return;
-    begin(output->err, NULL);
+    begin(output, output->err, NULL);
     put(output->err, "psrt-launch: ", 13);
     put(output->err, text, (size_t)len);
     put(output->err, "\n", 1);
     free(text);
+}
+
+static void tell_merged(void *arg, const char *text) { psrti_output_note(arg, "%s", text); }
+
+static const char *name_of(void *arg, size_t task)
+{
+    psrti_output_t *output = arg;
+    return output->params.name(output->params.arg, task);
+}
+
+void psrti_output_settle(psrti_output_t *output)
+{
+    if (output->merge) psrti_merge_flush(output->merge);
 }
 
 static int is_drained(psrti_output_t *output)
@@ -258,6 +354,8 @@ static void check_drained(psrti_output_t *output)
 
 void psrti_output_finish(psrti_output_t *output)
 {
+    psrti_output_settle(output);
+    psrti_output_status(output, NULL);
     output->finishing = 1;
     check_drained(output);
 }
@@ -295,8 +393,8 @@ static psrt_status_t open_target(psrti_output_t *output, int fd)
     const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
     target->fd = fd;
     target->is_terminal = isatty(fd);
-    target->colour =
-        target->is_terminal && !(no_colour && *no_colour) && term && strcmp(term, "dumb") != 0;
+    target->moves = target->is_terminal && term && strcmp(term, "dumb") != 0;
+    target->colour = target->moves && !(no_colour && *no_colour);
     target->sink = psrti_sink_open(fd, wake_loop, output);
     if (!target->sink) return psrti_fail(PSRT_ERR_LIMIT, "output: cannot start a thread");
     output->target_count++;
@@ -321,6 +419,8 @@ psrt_status_t psrti_output_create(const psrti_output_params_t *params, psrti_out
     psrt_status_t st = open_target(output, STDOUT_FILENO);
     if (!st && !same_file(STDOUT_FILENO, STDERR_FILENO)) st = open_target(output, STDERR_FILENO);
     if (!st) {
+        if (params->merge_tasks)
+            output->merge = psrti_merge_create(params->merge_tasks, name_of, tell_merged, output);
         *output_p = output;
         return PSRT_OK;
     }
@@ -340,5 +440,7 @@ void psrti_output_release(psrti_output_t *output)
 {
     for (size_t i = 0; i < output->target_count; i++)
         psrti_sink_close(output->targets[i].sink);
+    psrti_merge_destroy(output->merge);
+    free(output->status);
     free(output);
 }

@@ -20,7 +20,10 @@ typedef struct psrti_stream psrti_stream_t;
 
 typedef struct psrti_output_params {
     uv_loop_t *loop;
-    int no_prefix;
+    int no_prefix, timestamps;
+    /* Of so many tasks equal lines on stderr are told once with a count (merge.h); 0: never. */
+    size_t merge_tasks;
+    const char *(*name)(void *arg, size_t task);
     /* The readers of the standard streams are behind: tasks' output is not to be read until the
      * call with 0. */
     void (*pause)(void *arg, int paused);
@@ -31,10 +34,15 @@ typedef struct psrti_output_params {
 
 psrt_status_t psrti_output_create(const psrti_output_params_t *params, psrti_output_t **output_p);
 
-/* One stream of a task; fd is STDOUT_FILENO or STDERR_FILENO, `hue` chooses the colour. */
-psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t hue);
+/* One stream of a task; fd is STDOUT_FILENO or STDERR_FILENO. */
+psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t task);
 void psrti_stream_write(psrti_stream_t *stream, const char *data, size_t len);
 void psrti_stream_close(psrti_stream_t *stream); /* ends its last line */
+
+/* Keeps the text as the last line of the terminal to which stderr leads, if it does; NULL: none. */
+void psrti_output_status(psrti_output_t *output, const char *text);
+/* Tells now what was counted of equal lines. */
+void psrti_output_settle(psrti_output_t *output);
 
 /* A line of the launcher itself on stderr: "psrt-launch: ...". */
 void psrti_output_note(psrti_output_t *output, const char *fmt, ...)

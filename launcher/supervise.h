@@ -4,9 +4,12 @@
 #define PSRTI_LAUNCHER_SUPERVISE_H
 
 #include "launcher/backend.h"
+#include "launcher/record.h"
 
 /* Starts all tasks of a planned job and stays until the last is gone. *exit_code_p is written on
- * success: the code for psrt-launch to exit with; why it is not 0 was said on stderr. */
-psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops, int *exit_code_p);
+ * success: the code for psrt-launch to exit with; why it is not 0 was said on stderr. `record` may be
+ * NULL. */
+psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops,
+                              psrti_record_t *record, int *exit_code_p);
 
 #endif

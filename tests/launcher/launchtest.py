@@ -58,7 +58,7 @@ class LaunchTest(unittest.TestCase):
             if not k.startswith(("PSRT_", "OMP_", "OPENBLAS_", "XDG_", "PYTHON"))
         }
         name, value = self.mark.split("=")
-        self.env.update({name: value, "TMPDIR": str(self.tmp), "PSRT_LAUNCH_PSRTD": FAKE_PSRTD})
+        self.env.update({name: value, "TMPDIR": str(self.tmp), "XDG_STATE_HOME": str(self.root / "state"), "PSRT_LAUNCH_PSRTD": FAKE_PSRTD})
         self.started = []
 
     def tearDown(self):
