@@ -155,9 +155,13 @@ static uint64_t duration_unit_ns(const char *unit)
     static const struct {
         const char *name;
         uint64_t ns;
-    } units[] = { { "", PSRTI_NS_PER_S },  { "ns", 1 },
-                  { "us", 1000 },          { "ms", PSRTI_NS_PER_MS },
-                  { "s", PSRTI_NS_PER_S }, { "m", 60 * PSRTI_NS_PER_S } };
+    } units[] = { { "", PSRTI_NS_PER_S },
+                  { "ns", 1 },
+                  { "us", 1000 },
+                  { "ms", PSRTI_NS_PER_MS },
+                  { "s", PSRTI_NS_PER_S },
+                  { "m", 60 * PSRTI_NS_PER_S },
+                  { "h", 3600 * PSRTI_NS_PER_S } };
     for (size_t i = 0; i < PSRTI_COUNT(units); i++)
         if (!strcmp(unit, units[i].name)) return units[i].ns;
     return 0;

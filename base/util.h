@@ -55,7 +55,7 @@ psrt_status_t psrti_parse_f64(const char *text, double *out); /* finite, whole t
 psrt_status_t psrti_parse_bool(const char *text, int *out);   /* 0 1 yes no true false on off */
 /* "16MiB", "4k", "1048576", "12B": bytes, powers of 1024. */
 psrt_status_t psrti_parse_size(const char *text, uint64_t *out);
-/* "500ms", "5s", "2m", "1.5" (seconds) into nanoseconds; units ns us ms s m. */
+/* "500ms", "5s", "2m", "1.5" (seconds) into nanoseconds; units ns us ms s m h. */
 psrt_status_t psrti_parse_duration(const char *text, uint64_t *ns_out);
 
 /* snprintf that appends at *pos; ERR_LIMIT when the text was cut. The buffer stays terminated. */

@@ -11,6 +11,10 @@ foreach(program psrtd psrt-info psrt-launch psrt-bench)
   endif()
 endforeach()
 
+if(TARGET psrt-launch)
+  install(FILES ${PROJECT_SOURCE_DIR}/launcher/job.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/psrt)
+endif()
+
 # pkg-config: the prefix is found from the place of the file, so the tree may be moved.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
   BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig OUTPUT_VARIABLE PSRT_PC_PREFIX)

@@ -252,9 +252,8 @@ static size_t take_proof(psrti_channel_t *c, const uint8_t *data, size_t len)
         return 0;
     derive(c, !c->dials, key);
     int wrong = crypto_secretstream_xchacha20poly1305_init_pull(&c->in, data, key) ||
-                crypto_secretstream_xchacha20poly1305_pull(&c->in, nothing, NULL, &tag,
-                                                           length + LENGTH_LEN, frame, length,
-                                                           LENGTH_LEN);
+                crypto_secretstream_xchacha20poly1305_pull(
+                    &c->in, nothing, NULL, &tag, length + LENGTH_LEN, frame, length, LENGTH_LEN);
     sodium_memzero(key, sizeof key);
     if (wrong) {
         fail(c, "the other side does not have the key of this job");
@@ -408,9 +407,8 @@ static void begin(psrti_channel_t *c)
     set_options(c);
     c->state = STATE_HELLO;
     if (c->dials) send_hello(c);
-    int rc = c->state == STATE_CLOSED
-                 ? 0
-                 : uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    int rc =
+        c->state == STATE_CLOSED ? 0 : uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
     if (rc < 0) fail(c, "connection lost: %s", uv_strerror(rc));
 }
 

@@ -51,7 +51,7 @@ psrt_status_t psrti_channel_dial(const psrti_channel_params_t *params,
 void psrti_channel_set_arg(psrti_channel_t *channel, void *arg);
 /* Copies the message. Not before open, nor more than PSRTI_CHANNEL_MESSAGE_MAX. */
 void psrti_channel_send(psrti_channel_t *channel, const void *data, size_t len);
-size_t psrti_channel_backlog(const psrti_channel_t *channel); /* bytes that have not left yet */
+size_t psrti_channel_backlog(const psrti_channel_t *channel);   /* bytes that have not left yet */
 void psrti_channel_pause(psrti_channel_t *channel, int paused); /* delivers nothing while paused */
 /* What was sent leaves first, for `silent_ms` at most. */
 void psrti_channel_close(psrti_channel_t *channel);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/exits.h"
+#include "launcher/hosts.h"
 
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
 #define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)
@@ -44,6 +45,18 @@ static psrti_kind_t kind_of(const char *name)
     for (size_t i = 0; i < PSRTI_COUNT(known); i++)
         if (!strcmp(name, known[i].name)) return known[i].kind;
     return PSRTI_KIND_OTHER;
+}
+
+int psrti_role_name_is_valid(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    return *name >= 'a' && *name <= 'z' && strlen(name) < PSRTI_ROLE_NAME_MAX &&
+           !name[strspn(name, letters)];
+}
+
+void psrti_role_set_count(psrti_role_t *role, unsigned count)
+{
+    role->count = role->min = role->max = count;
 }
 
 int psrti_role_is_chief(const psrti_role_t *role)
@@ -151,35 +164,58 @@ const char *psrti_role_program(const psrti_role_t *role)
     return role->argv ? role->argv[0] : "psrtd";
 }
 
-static void role_clear(psrti_role_t *role)
+psrti_volume_t *psrti_role_add_volume(psrti_role_t *role)
 {
-    clear_command(role);
-    psrti_env_clear(&role->env);
-    char *const texts[] = { role->name, role->image, role->directory, role->virtualenv };
-    for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
-        free(texts[i]);
+    role->volumes = psrti_xrealloc(role->volumes, (role->volume_count + 1) * sizeof *role->volumes);
+    psrti_volume_t *volume = &role->volumes[role->volume_count++];
+    *volume = (psrti_volume_t){ 0 };
+    return volume;
+}
+
+void psrti_role_clear_volumes(psrti_role_t *role)
+{
     for (size_t i = 0; i < role->volume_count; i++) {
         free(role->volumes[i].source);
         free(role->volumes[i].target);
     }
+    free(role->volumes);
+    role->volumes = NULL;
+    role->volume_count = 0;
+}
+
+void psrti_role_clear_constraints(psrti_role_t *role)
+{
     for (size_t i = 0; i < role->constraint_count; i++) {
         free(role->constraints[i].field);
         free(role->constraints[i].op);
         free(role->constraints[i].value);
     }
-    free(role->volumes);
     free(role->constraints);
+    role->constraints = NULL;
+    role->constraint_count = 0;
+}
+
+static void role_clear(psrti_role_t *role)
+{
+    clear_command(role);
+    psrti_role_clear_volumes(role);
+    psrti_role_clear_constraints(role);
+    psrti_env_clear(&role->env);
+    char *const texts[] = { role->name, role->image, role->directory, role->virtualenv };
+    for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
+        free(texts[i]);
 }
 
 /* ---- job ------------------------------------------------------------------------------------- */
 
 void psrti_job_init(psrti_job_t *job) { *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT }; }
 
-static void host_clear(psrti_host_t *host)
+psrt_status_t psrti_job_set_security(psrti_job_t *job, const char *level)
 {
-    free(host->name);
-    free(host->address);
-    free(host->user);
+    if (strcmp(level, "encrypted") && strcmp(level, "authenticated") && strcmp(level, "off"))
+        return PSRT_ERR_INVALID;
+    psrti_job_set(&job->security, level);
+    return PSRT_OK;
 }
 
 void psrti_job_release(psrti_job_t *job)
@@ -190,15 +226,14 @@ void psrti_job_release(psrti_job_t *job)
     }
     for (size_t i = 0; i < job->role_count; i++)
         role_clear(&job->roles[i]);
-    for (size_t i = 0; i < job->host_count; i++)
-        host_clear(&job->hosts[i]);
+    psrti_hosts_t hosts = { job->hosts, job->host_count };
+    psrti_hosts_clear(&hosts);
     char *const texts[] = { job->name,     job->backend,   job->log_dir,    job->start_timeout,
                             job->security, job->transport, job->worker_logs };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
     free(job->tasks);
     free(job->roles);
-    free(job->hosts);
     psrti_env_clear(&job->env);
     *job = (psrti_job_t){ 0 };
 }
@@ -305,8 +340,48 @@ static void number_tasks(psrti_job_t *job)
     job->workers = count[PSRTI_KIND_WORKER];
 }
 
+static int needs_command(const psrti_job_t *job, const psrti_role_t *role)
+{
+    switch (role->kind) {
+    case PSRTI_KIND_COORDINATOR: return 0;
+    case PSRTI_KIND_SERVER: return job->no_coordinator; /* psrtd waits for a coordinator */
+    default: return 1;
+    }
+}
+
+static psrt_status_t check_role(const psrti_job_t *job, const psrti_role_t *role)
+{
+    int runs = role->argv || role->shell;
+    if (role->kind == PSRTI_KIND_COORDINATOR && (runs || role->count != 1 || job->no_coordinator))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "role %s: there is one coordinator, which psrtd is, or none", role->name);
+    if (role->count && !runs && needs_command(job, role))
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "role %s has nothing to run: give it argv or command, or -- CMD",
+                          role->name);
+    const psrti_role_t *first = psrti_job_role_of(job, role->kind);
+    if (first != role && (role->kind == PSRTI_KIND_SERVER || role->kind == PSRTI_KIND_COORDINATOR))
+        return psrti_fail(PSRT_ERR_INVALID, "roles %s and %s are both of kind %s; one may be",
+                          first->name, role->name, psrti_kind_name(role->kind));
+    return PSRT_OK;
+}
+
+static psrt_status_t check_job(const psrti_job_t *job)
+{
+    unsigned total = 0;
+    for (size_t i = 0; i < job->role_count; i++) {
+        psrt_status_t st = check_role(job, &job->roles[i]);
+        if (st) return st;
+        if (job->roles[i].kind != PSRTI_KIND_COORDINATOR) total += job->roles[i].count;
+    }
+    if (!total) return psrti_fail(PSRT_ERR_INVALID, "the job has no task: give it roles");
+    return PSRT_OK;
+}
+
 psrt_status_t psrti_job_plan(psrti_job_t *job)
 {
+    psrt_status_t st = check_job(job);
+    if (st) return st;
     if (!job->no_coordinator && !psrti_job_role_of(job, PSRTI_KIND_COORDINATOR))
         psrti_job_add_role(job, "coordinator");
     sort_roles(job);
@@ -315,7 +390,7 @@ psrt_status_t psrti_job_plan(psrti_job_t *job)
     for (size_t i = 0; i < job->role_count; i++) {
         total += job->roles[i].count;
         if (*job->psrtd || !runs_psrtd(&job->roles[i])) continue;
-        psrt_status_t st = find_psrtd(job->psrtd);
+        st = find_psrtd(job->psrtd);
         if (st) return st;
     }
     if (!job->host_count) add_this_host(job);

@@ -15,6 +15,7 @@
 
 #define PSRTI_JOB_TASKS_MAX 65535 /* of a role */
 #define PSRTI_JOB_PORTS_MAX 64    /* of a task */
+#define PSRTI_JOB_GPUS_MAX 64
 #define PSRTI_ROLE_NAME_MAX 32
 #define PSRTI_TASK_NAME_MAX (PSRTI_ROLE_NAME_MAX + 8)
 
@@ -82,9 +83,15 @@ typedef struct psrti_role {
 
 typedef struct psrti_host {
     char *name;
-    char *address;            /* what other tasks dial; chosen by the backend, NULL before */
-    char *user;               /* NULL: not said */
-    unsigned ssh_port, slots; /* 0: not said */
+    char *address;     /* what other tasks dial; chosen by the backend, NULL before */
+    char *user;        /* NULL: not said */
+    unsigned ssh_port; /* 0: not said */
+    /* What it has; 0: not said, no limit. */
+    unsigned slots; /* places for workers */
+    double cpus;
+    uint64_t mem_mb;
+    unsigned gpus;
+    psrti_env_t attributes; /* for constraints: "rack=r1" */
 } psrti_host_t;
 
 /* One process of the job, started anew at each attempt. */
@@ -115,7 +122,8 @@ typedef struct psrti_job {
     uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
     int no_coordinator; /* of a job without libpsrt */
-    int dry_run, quiet, no_prefix, timestamps, detach;
+    int dry_run, json;  /* a plan only; in JSON */
+    int quiet, no_prefix, timestamps, detach;
 
     /* From psrti_job_plan. */
     psrti_task_t *tasks; /* in the order of the roles */
@@ -133,22 +141,31 @@ const char *psrti_kind_name(psrti_kind_t kind);
 /* Set up a zeroed job with the defaults; release frees what it owns. */
 void psrti_job_init(psrti_job_t *job);
 void psrti_job_release(psrti_job_t *job);
+/* Replaces a text that the job owns. */
+void psrti_job_set(char **text, const char *value);
+psrt_status_t psrti_job_set_security(psrti_job_t *job,
+                                     const char *level); /* ERR_INVALID, no text */
 
 psrti_role_t *psrti_job_role(const psrti_job_t *job, const char *name); /* NULL: no such role */
-/* The role of that kind, such as the servers whether called "server" or "ps"; NULL: none. */
+/* The first of that kind, such as the servers whether called "server" or "ps"; NULL: none. */
 psrti_role_t *psrti_job_role_of(const psrti_job_t *job, psrti_kind_t kind);
+int psrti_role_name_is_valid(const char *name);
 /* Adds one with the defaults of its name; invalidates pointers to roles. */
 psrti_role_t *psrti_job_add_role(psrti_job_t *job, const char *name);
 
-/* Replaces a text that the job owns. */
-void psrti_job_set(char **text, const char *value);
-char **psrti_argv_copy(char *const *argv);
-int psrti_role_is_chief(const psrti_role_t *role);
+void psrti_role_set_count(psrti_role_t *role, unsigned count);
 /* What the role runs from now on. */
 void psrti_role_set_argv(psrti_role_t *role, char *const *argv);
 void psrti_role_set_shell(psrti_role_t *role, const char *shell);
 /* What a task of it executes, for messages. */
 const char *psrti_role_program(const psrti_role_t *role);
+int psrti_role_is_chief(const psrti_role_t *role);
+psrti_volume_t *psrti_role_add_volume(psrti_role_t *role); /* zeroed */
+void psrti_role_clear_volumes(psrti_role_t *role);
+/* Of two or three words: field, operator, value. ERR_INVALID says what is wrong with them. */
+psrt_status_t psrti_role_add_constraint(psrti_role_t *role, char *const *words);
+void psrti_role_clear_constraints(psrti_role_t *role);
+char **psrti_argv_copy(char *const *argv);
 
 /* Adds the coordinator, finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
 psrt_status_t psrti_job_plan(psrti_job_t *job);

@@ -9,6 +9,7 @@
 #include <psrt/psrt.h>
 
 #include "base/log.h"
+#include "base/util.h"
 #include "launcher/exits.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
@@ -37,42 +38,79 @@ static int fill_standard_fds(void)
     return 1;
 }
 
-static int dry_run(psrti_job_t *job)
+/* ---- what is done with a job ----------------------------------------------------------------- */
+
+typedef psrt_status_t action_fn(psrti_job_t *job, void *arg, int *code_p);
+
+static psrt_status_t print_plan(psrti_job_t *job, void *arg, int *code_p)
 {
+    (void)arg;
     psrti_plan_print(job);
-    return fflush(stdout) ? PSRTI_EXIT_INTERNAL : 0;
+    if (fflush(stdout)) *code_p = PSRTI_EXIT_INTERNAL;
+    return PSRT_OK;
+}
+
+static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
+{
+    if (job->dry_run) return print_plan(job, arg, code_p);
+    return psrti_supervise(job, &psrti_backend_local, NULL, code_p);
 }
 
 /* The whole file or nothing of it. */
-static psrt_status_t render_job(const psrti_render_t *render, psrti_job_t *job)
+static psrt_status_t render_job(psrti_job_t *job, void *arg, int *code_p)
 {
+    const psrti_render_t *render = arg;
+    (void)code_p;
     if (!job->name) psrti_job_set(&job->name, "psrt-job");
     psrt_status_t st = render->run(job, &render->params, stdout);
     if (!st && fflush(stdout)) st = psrti_fail(PSRT_ERR_IO, "stdout: %m");
     return st;
 }
 
-int main(int argc, char **argv)
+/* argv[0] is not looked at. */
+static int with_job(int argc, char **argv, action_fn *action, void *arg)
 {
     psrti_job_t job;
-    psrti_render_t render = { 0 };
     int done, code = 0;
-    if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
     psrti_job_init(&job);
-    argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
-    psrt_status_t st = PSRT_OK;
-    if (argc > 1 && !strcmp(argv[1], "render")) st = psrti_render_options(&argc, argv, &render);
-    if (!st) st = psrti_options_parse(argc, argv, &job, &done);
+    psrt_status_t st = psrti_options_parse(argc, argv, &job, &done);
     if (!st && !done) st = psrti_job_plan(&job);
-    if (!st && !done) {
-        if (render.run)
-            st = render_job(&render, &job);
-        else if (job.dry_run)
-            code = dry_run(&job);
-        else
-            st = psrti_supervise(&job, &psrti_backend_local, NULL, &code);
-    }
+    if (!st && !done) st = action(&job, arg, &code);
     if (st) code = report(st);
     psrti_job_release(&job);
     return code;
+}
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+static int verb_run(int argc, char **argv) { return with_job(argc - 1, argv + 1, run_job, NULL); }
+
+static int verb_plan(int argc, char **argv)
+{
+    return with_job(argc - 1, argv + 1, print_plan, NULL);
+}
+
+static int verb_render(int argc, char **argv)
+{
+    psrti_render_t render = { 0 };
+    psrt_status_t st = psrti_render_options(&argc, argv, &render);
+    return st ? report(st) : with_job(argc, argv, render_job, &render);
+}
+
+static const struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[1] is the verb */
+} verbs[] = {
+    { "run", verb_run },
+    { "plan", verb_plan },
+    { "render", verb_render },
+};
+
+int main(int argc, char **argv)
+{
+    if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
+    argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
+    for (size_t i = 0; argc > 1 && i < PSRTI_COUNT(verbs); i++)
+        if (!strcmp(argv[1], verbs[i].name)) return verbs[i].run(argc, argv);
+    return with_job(argc, argv, run_job, NULL);
 }

@@ -11,17 +11,26 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/contract.h"
+#include "launcher/hosts.h"
+#include "launcher/jobfile.h"
 
 #define SERVER_COMMAND_SAME "same"
+#define LETTERS "+:c:w:s:x:H:h"
 
 typedef struct parser {
     psrti_job_t *job;
-    unsigned workers, servers;
-    const char *server_command; /* NULL: psrtd */
+    const char *config;         /* NULL: no job file */
+    const char *server_command; /* NULL: psrtd, or what the job file says */
 } parser_t;
 
 enum {
     OPT_SERVER_COMMAND = 256,
+    OPT_ROLE,
+    OPT_COMMAND,
+    OPT_SET,
+    OPT_HOSTFILE,
+    OPT_NO_COORDINATOR,
+    OPT_JSON,
     OPT_LOG_DIR,
     OPT_TIMEOUT,
     OPT_START_TIMEOUT,
@@ -41,6 +50,13 @@ static const struct flag {
     const char *arg; /* NULL: takes none */
     const char *doc;
 } flags[] = {
+    { "config", 'c', "FILE", "the job, in JSON; flags override what it says" },
+    { "set", OPT_SET, "KEY=VALUE",
+      "a value of the job file, such as roles.worker.cpus=2;\nmay be repeated" },
+    { "role", OPT_ROLE, "NAME=N", "N tasks of a role: worker, server (or ps), chief, any name" },
+    { "command", OPT_COMMAND, "ROLE=CMD", "what a role runs: a command line for /bin/sh" },
+    { "host", 'H', "LIST", "where to run: [user@]host[:slots],..." },
+    { "hostfile", OPT_HOSTFILE, "FILE", "hosts, one a line: host slots=4" },
     { "workers", 'w', "N", "number of workers, each runs CMD; default 1" },
     { "servers", 's', "N", "number of servers; 0 for a job without; default 1" },
     { "server-command", OPT_SERVER_COMMAND, "same|CMD",
@@ -58,7 +74,9 @@ static const struct flag {
     { "security", OPT_SECURITY, "LEVEL",
       "PSRT_SECURITY of the tasks: encrypted, authenticated or off" },
     { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
-    { "dry-run", OPT_DRY_RUN, NULL, "print role, index, command and environment of each task" },
+    { "no-coordinator", OPT_NO_COORDINATOR, NULL, "for programs that do not use libpsrt" },
+    { "dry-run", OPT_DRY_RUN, NULL, "the same as the verb plan" },
+    { "json", OPT_JSON, NULL, "plan in JSON" },
     { "quiet", OPT_QUIET, NULL, "print no notes of the launcher but errors" },
     { "no-prefix", OPT_NO_PREFIX, NULL, "no [worker:1] in front of the lines" },
     { "help", 'h', NULL, "print this" },
@@ -71,12 +89,15 @@ static void print_help(void)
         "NAME\n"
         "    psrt-launch - start, supervise and end the tasks of a job on this machine\n\n"
         "SYNOPSIS\n"
-        "    psrt-launch [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n\n"
+        "    psrt-launch [run] [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n"
+        "    psrt-launch [run] --config job.json [options] [-- CMD [ARGS]]\n"
+        "    psrt-launch plan [--json] ...\n\n"
         "DESCRIPTION\n"
         "    Workers run CMD, servers and the coordinator run psrtd, found beside psrt-launch or\n"
         "    in PATH. Tasks learn who they are from PSRT_* variables; workers also get RANK,\n"
         "    LOCAL_RANK and WORLD_SIZE. Lines of output carry the name of their task. The first\n"
-        "    failure ends the job. No process and no file of a job outlives it.\n\n"
+        "    failure ends the job. No process and no file of a job outlives it.\n"
+        "    plan prints what would be started where, and starts nothing.\n\n"
         "OPTIONS\n",
         stdout);
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++) {
@@ -94,7 +115,7 @@ static void print_help(void)
         }
     }
     fputs(
-        "    Times are such as 500ms, 5s, 2m; a number alone counts seconds.\n\n"
+        "    Times are such as 500ms, 5s, 2m, 1h; a number alone counts seconds.\n\n"
         "ENVIRONMENT\n"
         "    OMP_NUM_THREADS, OPENBLAS_NUM_THREADS\n"
         "            set for workers to usable cores / workers, at least 1, unless you set them\n"
@@ -158,9 +179,18 @@ static psrt_status_t parse_time(const char *flag, const char *text, int zero_ok,
 {
     uint64_t ns;
     if (psrti_parse_duration(text, &ns) || (!ns && !zero_ok))
-        return psrti_fail(PSRT_ERR_INVALID, "%s %s: not a time such as 500ms, 5s, 2m", flag, text);
+        return psrti_fail(PSRT_ERR_INVALID, "%s %s: not a time such as 500ms, 5s, 2m, 1h", flag,
+                          text);
     *out = ns;
     return PSRT_OK;
+}
+
+/* Over what the job file says for single roles. */
+static void export_to_all(psrti_job_t *job, const char *name, const char *value)
+{
+    psrti_env_set(&job->env, name, value);
+    for (size_t i = 0; i < job->role_count; i++)
+        psrti_env_unset(&job->roles[i].env, name);
 }
 
 static psrt_status_t parse_export(psrti_job_t *job, const char *text)
@@ -176,18 +206,109 @@ static psrt_status_t parse_export(psrti_job_t *job, const char *text)
     else if (!value)
         st = psrti_fail(PSRT_ERR_INVALID, "-x %s: not set in the environment", name);
     else
-        psrti_env_set(&job->env, name, value);
+        export_to_all(job, name, value);
     free(name);
     return st;
 }
 
 static psrt_status_t parse_security(psrti_job_t *job, const char *text)
 {
-    if (strcmp(text, "encrypted") && strcmp(text, "authenticated") && strcmp(text, "off"))
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "--security %s: not one of encrypted, authenticated, off", text);
-    psrti_job_set(&job->security, text);
+    if (!psrti_job_set_security(job, text)) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID, "--security %s: not one of encrypted, authenticated, off",
+                      text);
+}
+
+/* The role that a flag names before '='; *rest_p: what stands behind. */
+static psrt_status_t named_role(psrti_job_t *job, const char *flag, const char *text,
+                                psrti_role_t **role_p, const char **rest_p)
+{
+    char name[PSRTI_ROLE_NAME_MAX + 1];
+    size_t length = strcspn(text, "=");
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    if (!text[length] || !text[length + 1] || !psrti_role_name_is_valid(name))
+        return psrti_fail(PSRT_ERR_INVALID, "%s %s: not ROLE=VALUE, with a role such as worker",
+                          flag, text);
+    psrti_role_t *role = psrti_job_role(job, name);
+    *role_p = role ? role : psrti_job_add_role(job, name);
+    *rest_p = text + length + 1;
     return PSRT_OK;
+}
+
+static psrt_status_t parse_role(psrti_job_t *job, const char *text)
+{
+    psrti_role_t *role;
+    const char *rest;
+    unsigned count = 0;
+    psrt_status_t st = named_role(job, "--role", text, &role, &rest);
+    if (!st) st = parse_count("--role", rest, 0, &count);
+    if (!st) psrti_role_set_count(role, count);
+    return st;
+}
+
+static psrt_status_t parse_command(psrti_job_t *job, const char *text)
+{
+    psrti_role_t *role;
+    const char *rest;
+    psrt_status_t st = named_role(job, "--command", text, &role, &rest);
+    if (!st) psrti_role_set_shell(role, rest);
+    return st;
+}
+
+static psrti_role_t *role_of(psrti_job_t *job, psrti_kind_t kind, const char *name)
+{
+    psrti_role_t *role = psrti_job_role(job, name);
+    if (!role && kind == PSRTI_KIND_SERVER) role = psrti_job_role_of(job, kind); /* called ps */
+    return role ? role : psrti_job_add_role(job, name);
+}
+
+static psrti_role_t *workers_of(psrti_job_t *job)
+{
+    return role_of(job, PSRTI_KIND_WORKER, "worker");
+}
+
+static psrti_role_t *servers_of(psrti_job_t *job)
+{
+    return role_of(job, PSRTI_KIND_SERVER, "server");
+}
+
+static psrt_status_t parse_hosts(psrti_job_t *job, int id, const char *text)
+{
+    psrti_hosts_t hosts = { 0 };
+    psrt_status_t st = id == 'H' ? psrti_hosts_parse(&hosts, text) : psrti_hosts_load(&hosts, text);
+    if (st)
+        psrti_hosts_clear(&hosts);
+    else
+        psrti_job_take_hosts(job, &hosts);
+    return st;
+}
+
+/* Flags that describe roles and hosts. */
+static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
+{
+    psrti_job_t *job = p->job;
+    unsigned count = 0;
+    psrt_status_t st;
+    switch (id) {
+    case 'c': return PSRT_OK; /* read before the flags */
+    case 'w':
+        st = parse_count("--workers", arg, 1, &count);
+        if (!st) psrti_role_set_count(workers_of(job), count);
+        return st;
+    case 's':
+        st = parse_count("--servers", arg, 0, &count);
+        if (!st) psrti_role_set_count(servers_of(job), count);
+        return st;
+    case OPT_SERVER_COMMAND:
+        if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--server-command: empty command");
+        p->server_command = arg;
+        return PSRT_OK;
+    case OPT_ROLE: return parse_role(job, arg);
+    case OPT_COMMAND: return parse_command(job, arg);
+    case OPT_SET: return psrti_jobfile_set(job, arg);
+    case 'H':
+    case OPT_HOSTFILE: return parse_hosts(job, id, arg);
+    default: return psrti_fail(PSRT_ERR_INTERNAL, "flag %d is not handled", id);
+    }
 }
 
 static psrt_status_t apply(parser_t *p, int id, const char *arg)
@@ -195,13 +316,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     psrti_job_t *job = p->job;
     uint64_t checked;
     switch (id) {
-    case 'w': return parse_count("--workers", arg, 1, &p->workers);
-    case 's': return parse_count("--servers", arg, 0, &p->servers);
     case 'x': return parse_export(job, arg);
-    case OPT_SERVER_COMMAND:
-        if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--server-command: empty command");
-        p->server_command = arg;
-        return PSRT_OK;
     case OPT_LOG_DIR:
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--log-dir: empty name");
         psrti_job_set(&job->log_dir, arg);
@@ -213,10 +328,12 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_GRACE: return parse_time("--grace", arg, 1, &job->grace_ns);
     case OPT_SECURITY: return parse_security(job, arg);
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
+    case OPT_NO_COORDINATOR: job->no_coordinator = 1; return PSRT_OK;
     case OPT_DRY_RUN: job->dry_run = 1; return PSRT_OK;
+    case OPT_JSON: job->dry_run = job->json = 1; return PSRT_OK;
     case OPT_QUIET: job->quiet = 1; return PSRT_OK;
     case OPT_NO_PREFIX: job->no_prefix = 1; return PSRT_OK;
-    default: return psrti_fail(PSRT_ERR_INTERNAL, "flag %d is not handled", id);
+    default: return apply_roles(p, id, arg);
     }
 }
 
@@ -231,38 +348,58 @@ static psrt_status_t bad_flag(int what, int id, const char *word)
     return unknown_flag(id > 0 && id < 256 ? letter : word);
 }
 
-static void make_roles(const parser_t *p, char *const *command)
+/* What is not a flag: the workers' command. Without a job file there are servers and workers. */
+static psrt_status_t complete(parser_t *p, char *const *command)
 {
-    psrti_role_t *server = psrti_job_add_role(p->job, "server");
-    server->count = server->min = server->max = p->servers;
-    if (p->server_command && !strcmp(p->server_command, SERVER_COMMAND_SAME))
-        psrti_role_set_argv(server, command);
+    psrti_job_t *job = p->job;
+    int given = command[0] && *command[0];
+    if (!p->config) {
+        servers_of(job);
+        psrti_role_t *workers = workers_of(job);
+        if (!given && !workers->argv && !workers->shell)
+            return psrti_fail(PSRT_ERR_INVALID,
+                              "no command given; psrt-launch [options] -- CMD [ARGS]");
+    }
+    if (given) psrti_role_set_argv(workers_of(job), command);
+    if (p->server_command && strcmp(p->server_command, SERVER_COMMAND_SAME))
+        psrti_role_set_shell(servers_of(job), p->server_command);
+    else if (p->server_command && given)
+        psrti_role_set_argv(servers_of(job), command);
     else if (p->server_command)
-        psrti_role_set_shell(server, p->server_command);
-    psrti_role_t *worker = psrti_job_add_role(p->job, "worker");
-    worker->count = worker->min = worker->max = p->workers;
-    psrti_role_set_argv(worker, command);
+        return psrti_fail(PSRT_ERR_INVALID, "--server-command same: the same as which -- CMD?");
+    return PSRT_OK;
 }
 
-psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p)
+/* The flags in their order; with `only`, of these flags that one. */
+static psrt_status_t each_flag(parser_t *p, int argc, char **argv, int only, int *done_p)
 {
     struct option longs[PSRTI_COUNT(flags) + 1] = { { 0 } };
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
         longs[i] = (struct option){ flags[i].name, flags[i].arg != NULL, NULL, flags[i].id };
-    parser_t parser = { .job = job, .workers = 1, .servers = 1 };
-    *done_p = 1;
-    opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, "+:w:s:x:h", longs, NULL)) != -1;) {
-        if (id == 'h') return print_help(), PSRT_OK;
-        if (id == OPT_VERSION) return printf("psrt-launch %s\n", PSRT_VERSION_STRING), PSRT_OK;
-        psrt_status_t st = id == '?' || id == ':' ? bad_flag(id, optopt, argv[optind - 1])
-                                                  : apply(&parser, id, optarg);
+    opterr = optind = 0; /* 0: from the start */
+    for (int id; (id = getopt_long(argc, argv, LETTERS, longs, NULL)) != -1;) {
+        if (only && id == only) p->config = optarg;
+        if (only) continue;
+        if (id == 'h' || id == OPT_VERSION) {
+            *done_p = 1;
+            if (id == 'h') print_help();
+            if (id != 'h') printf("psrt-launch %s\n", PSRT_VERSION_STRING);
+            return PSRT_OK;
+        }
+        psrt_status_t st =
+            id == '?' || id == ':' ? bad_flag(id, optopt, argv[optind - 1]) : apply(p, id, optarg);
         if (st) return st;
     }
-    if (!argv[optind] || !*argv[optind])
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "no command given; psrt-launch [options] -- CMD [ARGS]");
-    make_roles(&parser, argv + optind);
-    *done_p = 0;
     return PSRT_OK;
+}
+
+psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p)
+{
+    parser_t parser = { .job = job };
+    *done_p = 0;
+    psrt_status_t st = each_flag(&parser, argc, argv, 'c', done_p);
+    if (!st && parser.config) st = psrti_jobfile_load(job, parser.config);
+    if (!st) st = each_flag(&parser, argc, argv, 0, done_p);
+    if (st || *done_p) return st;
+    return complete(&parser, argv + optind);
 }

@@ -261,7 +261,8 @@ static size_t receive(int fd, uint8_t *data, size_t want)
 
 Test(channel, garbage_ends_at_once_and_without_memory)
 {
-    static const char *const texts[] = { "GET / HTTP/1.1\r\n\r\n", "psrtchn2", "x", "SSH-2.0-x\r\n" };
+    static const char *const texts[] = { "GET / HTTP/1.1\r\n\r\n", "psrtchn2", "x",
+                                         "SSH-2.0-x\r\n" };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++) {
         int fd = raw();
         send(fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
@@ -415,7 +416,8 @@ Test(channel, a_lost_connection_is_no_end)
     socklen_t len;
     for (int i = 3; i < 256 && fd < 0; i++) { /* the dialling side's socket */
         len = sizeof sa;
-        if (!getpeername(i, (struct sockaddr *)&sa, &len) && sa.sin_port == address.sin_port) fd = i;
+        if (!getpeername(i, (struct sockaddr *)&sa, &len) && sa.sin_port == address.sin_port)
+            fd = i;
     }
     cr_assert_geq(fd, 0);
     shutdown(fd, SHUT_RDWR);

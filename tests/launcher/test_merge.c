@@ -51,7 +51,7 @@ Test(merge, lines_of_others_are_counted)
     cr_assert_eq(told_count, 1);
     cr_assert_str_eq(told[0], "w:1, w:64 wrote the same as w:3: no memory");
     cr_assert(!psrti_merge_tick(m, 2002));
-    cr_assert_eq(told_count, 1); /* nobody else said that one */
+    cr_assert_eq(told_count, 1);              /* nobody else said that one */
     cr_assert(!say(m, 2003, 1, "no memory")); /* news again */
     psrti_merge_destroy(m);
 }
@@ -79,8 +79,9 @@ Test(merge, a_traceback_is_told_as_one)
             cr_assert_eq(say(m, 5, task, lines[i]), task != 0);
     psrti_merge_flush(m);
     cr_assert_eq(told_count, 1);
-    cr_assert_str_eq(told[0], "w:1, w:2, w:3, w:4, w:5, w:6, w:7, w:8 and 41 more wrote the same as "
-                              "w:0, 3 lines from here: Traceback");
+    cr_assert_str_eq(told[0],
+                     "w:1, w:2, w:3, w:4, w:5, w:6, w:7, w:8 and 41 more wrote the same as "
+                     "w:0, 3 lines from here: Traceback");
     psrti_merge_destroy(m);
 }
 
