@@ -487,6 +487,8 @@ void psrti_channel_close(psrti_channel_t *c)
     if (c->paused) uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
 }
 
+void psrti_channel_abort(psrti_channel_t *c) { close_handles(c); }
+
 static void format_address(const struct sockaddr_storage *sa, int with_port, char *text,
                            size_t size)
 {

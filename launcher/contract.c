@@ -57,7 +57,7 @@ void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_
     psrti_env_setf(own, "PSRT_WORKERS", "%u", job->workers);
     psrti_env_setf(own, "PSRT_SERVERS", "%u", job->servers);
     psrti_env_set(own, "PSRT_COORDINATOR", job->coordinator);
-    psrti_env_set(own, "PSRT_JOB_DIR", job->dir);
+    psrti_env_set(own, "PSRT_JOB_DIR", psrti_job_dir(job, task));
     if (psrti_contract_takes_sockets(task))
         psrti_env_setf(own, "PSRT_LISTEN_FD", "%d", PSRTI_LISTEN_FD);
     if (job->start_timeout) psrti_env_set(own, "PSRT_START_TIMEOUT", job->start_timeout);
@@ -81,10 +81,11 @@ static void full_env(const psrti_env_t *own, psrti_env_t *full)
 
 /* ---- argv ------------------------------------------------------------------------------------ */
 
-static char **make_argv(const psrti_job_t *job, const psrti_role_t *role)
+static char **make_argv(const psrti_job_t *job, const psrti_task_t *task)
 {
+    const psrti_role_t *role = task->role;
     char *const shell[] = { (char *)"/bin/sh", (char *)"-c", role->shell, NULL };
-    char *const psrtd[] = { (char *)job->psrtd,
+    char *const psrtd[] = { (char *)psrti_job_psrtd(job, task),
                             role->kind == PSRTI_KIND_COORDINATOR ? (char *)"--coordinator" : NULL,
                             NULL };
     if (role->shell) return psrti_argv_copy(shell);
@@ -96,7 +97,7 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
     const psrti_role_t *role = task->role;
     psrti_env_t own = { 0 };
     *launch = (psrti_launch_t){
-        .argv = make_argv(job, role),
+        .argv = make_argv(job, task),
         .directory = role->directory ? psrti_xstrdup(role->directory) : NULL,
         .grace_ns = role->grace_ns ? role->grace_ns : job->grace_ns,
         .listen = psrti_contract_takes_sockets(task),

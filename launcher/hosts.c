@@ -17,6 +17,8 @@ void psrti_host_clear(psrti_host_t *host)
     free(host->name);
     free(host->address);
     free(host->user);
+    free(host->dir);
+    free(host->psrtd);
     psrti_env_clear(&host->attributes);
     *host = (psrti_host_t){ 0 };
 }

@@ -12,6 +12,7 @@
 #include "launcher/exits.h"
 #include "launcher/hosts.h"
 
+#define CONNECT_DEFAULT (30 * PSRTI_NS_PER_S)
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
 #define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)
 #define BACKOFF_MAX_DEFAULT (60 * PSRTI_NS_PER_S)
@@ -208,7 +209,34 @@ static void role_clear(psrti_role_t *role)
 
 /* ---- job ------------------------------------------------------------------------------------- */
 
-void psrti_job_init(psrti_job_t *job) { *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT }; }
+void psrti_job_init(psrti_job_t *job)
+{
+    *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT, .connect_ns = CONNECT_DEFAULT };
+}
+
+void psrti_job_set_coordinator(psrti_job_t *job)
+{
+    for (size_t i = 0; i < job->task_count; i++) {
+        const psrti_task_t *task = &job->tasks[i];
+        const char *host = job->hosts[task->host].address;
+        if (task->role->kind == PSRTI_KIND_COORDINATOR)
+            snprintf(job->coordinator, sizeof job->coordinator,
+                     strchr(host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", host,
+                     (unsigned)task->ports[0]);
+    }
+}
+
+const char *psrti_job_dir(const psrti_job_t *job, const psrti_task_t *task)
+{
+    const char *dir = job->hosts[task->host].dir;
+    return dir ? dir : job->dir;
+}
+
+const char *psrti_job_psrtd(const psrti_job_t *job, const psrti_task_t *task)
+{
+    const char *psrtd = job->hosts[task->host].psrtd;
+    return psrtd ? psrtd : job->psrtd;
+}
 
 psrt_status_t psrti_job_set_security(psrti_job_t *job, const char *level)
 {
@@ -228,10 +256,14 @@ void psrti_job_release(psrti_job_t *job)
         role_clear(&job->roles[i]);
     psrti_hosts_t hosts = { job->hosts, job->host_count };
     psrti_hosts_clear(&hosts);
-    char *const texts[] = { job->name,     job->backend,   job->log_dir,    job->start_timeout,
-                            job->security, job->transport, job->worker_logs };
+    char *const texts[] = { job->name,     job->backend,     job->log_dir,     job->start_timeout,
+                            job->security, job->transport,   job->worker_logs, job->interface,
+                            job->subnet,   job->ssh_identity };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
+    for (char **option = job->ssh_options; option && *option; option++)
+        free(*option);
+    free(job->ssh_options);
     free(job->tasks);
     free(job->roles);
     psrti_env_clear(&job->env);

@@ -11,6 +11,7 @@
 
 #include <psrt/status.h>
 
+#include "base/jobkey.h"
 #include "launcher/env.h"
 
 #define PSRTI_JOB_TASKS_MAX 65535 /* of a role */
@@ -91,6 +92,7 @@ typedef struct psrti_host {
     double cpus;
     uint64_t mem_mb;
     unsigned gpus;
+    char *dir, *psrtd;      /* there; NULL: as the job's */
     psrti_env_t attributes; /* for constraints: "rack=r1" */
 } psrti_host_t;
 
@@ -124,6 +126,11 @@ typedef struct psrti_job {
     int no_coordinator; /* of a job without libpsrt */
     int dry_run, json;  /* a plan only; in JSON */
     int quiet, no_prefix, timestamps, detach;
+    char *interface, *subnet;  /* of the addresses that tasks use; NULL: what a probe finds */
+    uint64_t connect_ns;       /* for all hosts to be reached */
+    char *ssh_identity;        /* NULL: as ssh's own configuration says */
+    char **ssh_options;        /* for ssh -o; NULL: none */
+    const psrti_jobkey_t *key; /* NULL: a new one */
 
     /* From psrti_job_plan. */
     psrti_task_t *tasks; /* in the order of the roles */
@@ -135,6 +142,13 @@ typedef struct psrti_job {
     char dir[PATH_MAX];    /* the job's directory on the hosts */
     char coordinator[128]; /* tcp://host:port */
 } psrti_job_t;
+
+/* Of a task's host. */
+const char *psrti_job_dir(const psrti_job_t *job, const psrti_task_t *task);
+const char *psrti_job_psrtd(const psrti_job_t *job, const psrti_task_t *task);
+
+/* Its address, once that and its port are known. */
+void psrti_job_set_coordinator(psrti_job_t *job);
 
 const char *psrti_kind_name(psrti_kind_t kind);
 

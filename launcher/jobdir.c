@@ -153,18 +153,19 @@ static psrt_status_t make_locked(const char *base, char path[PATH_MAX], int *loc
     }
 }
 
-static psrt_status_t write_key(const char *dir)
+static psrt_status_t write_key(const psrti_jobkey_t *given, const char *dir)
 {
     char path[PATH_MAX + 8];
-    psrti_jobkey_t key;
+    psrti_jobkey_t new;
     snprintf(path, sizeof path, "%s/key", dir);
-    psrt_status_t st = psrti_jobkey_generate(&key);
-    if (!st) st = psrti_jobkey_write(&key, path);
-    psrti_jobkey_wipe(&key);
+    if (given) return psrti_jobkey_write(given, path);
+    psrt_status_t st = psrti_jobkey_generate(&new);
+    if (!st) st = psrti_jobkey_write(&new, path);
+    psrti_jobkey_wipe(&new);
     return st;
 }
 
-psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p)
+psrt_status_t psrti_jobdir_create(const psrti_jobkey_t *key, char path[PATH_MAX], int *lock_p)
 {
     const char *base = choose_base();
     if (!base)
@@ -173,7 +174,7 @@ psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p)
     remove_stale(base);
     psrt_status_t st = make_locked(base, path, lock_p);
     if (st) return st;
-    st = write_key(path);
+    st = write_key(key, path);
     if (st) {
         psrti_jobdir_remove(path);
         close(*lock_p);

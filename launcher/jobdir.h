@@ -9,9 +9,11 @@
 
 #include <psrt/status.h>
 
-/* Makes the directory with a new key in it, under XDG_RUNTIME_DIR, TMPDIR or /tmp, and clears what
+#include "base/jobkey.h"
+
+/* Makes the directory with the key in it (NULL: a new one), under XDG_RUNTIME_DIR, TMPDIR or /tmp, and clears what
  * dead jobs of this user left there. *lock_p: the descriptor that holds the shared lock. */
-psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p);
+psrt_status_t psrti_jobdir_create(const psrti_jobkey_t *key, char path[PATH_MAX], int *lock_p);
 
 /* Takes a shared lock of its own for this process; -1 on failure. */
 int psrti_jobdir_lock(const char *path);

@@ -382,15 +382,6 @@ static void raise_file_limit(const struct rlimit *old)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-static void set_coordinator(psrti_job_t *job)
-{
-    const psrti_role_t *role = psrti_job_role_of(job, PSRTI_KIND_COORDINATOR);
-    for (size_t i = 0; i < job->task_count; i++)
-        if (job->tasks[i].role == role)
-            snprintf(job->coordinator, sizeof job->coordinator, "tcp://%s:%u",
-                     job->hosts[job->tasks[i].host].address, (unsigned)job->tasks[i].ports[0]);
-}
-
 static void on_opened(uv_timer_t *timer)
 {
     psrti_backend_t *b = timer->data;
@@ -419,11 +410,11 @@ static psrt_status_t local_open(uv_loop_t *loop, psrti_job_t *job,
     raise_file_limit(&b->inherited.files);
     gethostname(b->host, sizeof b->host - 1);
     for (size_t i = 0; i < job->host_count; i++)
-        psrti_job_set(&job->hosts[i].address, "127.0.0.1");
+        if (!job->hosts[i].address) psrti_job_set(&job->hosts[i].address, "127.0.0.1");
     psrt_status_t st = psrti_sockets_open(&b->sockets, job);
     if (st) goto err_free;
-    set_coordinator(job);
-    st = psrti_jobdir_create(job->dir, &b->lock);
+    psrti_job_set_coordinator(job);
+    st = psrti_jobdir_create(job->key, job->dir, &b->lock);
     if (st) goto err_sockets;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     b->foreign_count = psrti_proctree_children(b->foreign, FOREIGN_MAX);

@@ -11,17 +11,24 @@
 
 #include "base/log.h"
 #include "launcher/contract.h"
+#include "launcher/netif.h"
 
 /* A socket that is handed over listens where the job's tasks dial, from now on: what dials before
  * the task runs, or while it is restarted, waits. One that is released is only bound, to all
  * addresses, since nobody knows which of them the program will want. */
-static int bind_port(int handed_over, uint16_t *port_p)
+static int bind_port(const char *address, int handed_over, uint16_t *port_p)
 {
-    struct sockaddr_in addr = { .sin_family = AF_INET,
-                                .sin_addr.s_addr =
-                                    htonl(handed_over ? INADDR_LOOPBACK : INADDR_ANY) };
-    socklen_t len = sizeof addr;
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage addr;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&addr;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&addr;
+    if (!psrti_netif_sockaddr(address, 0, &addr)) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (!handed_over && addr.ss_family == AF_INET) v4->sin_addr.s_addr = htonl(INADDR_ANY);
+    if (!handed_over && addr.ss_family == AF_INET6) v6->sin6_addr = in6addr_any;
+    socklen_t len = addr.ss_family == AF_INET ? sizeof *v4 : sizeof *v6;
+    int on = 1, fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
         bind(fd, (struct sockaddr *)&addr, len) || (handed_over && listen(fd, SOMAXCONN)) ||
@@ -31,7 +38,7 @@ static int bind_port(int handed_over, uint16_t *port_p)
         errno = error;
         return -1;
     }
-    *port_p = ntohs(addr.sin_port);
+    *port_p = ntohs(addr.ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
     return fd;
 }
 
@@ -53,7 +60,8 @@ psrt_status_t psrti_sockets_open(psrti_sockets_t *sockets, psrti_job_t *job)
         memset(fds, -1, task->role->ports * sizeof *fds);
         sockets->fds[t] = fds;
         for (unsigned i = 0; i < task->role->ports; i++) {
-            fds[i] = bind_port(psrti_contract_takes_sockets(task), &task->ports[i]);
+            fds[i] = bind_port(job->hosts[task->host].address, psrti_contract_takes_sockets(task),
+                               &task->ports[i]);
             if (fds[i] >= 0) continue;
             psrt_status_t st =
                 psrti_fail(PSRT_ERR_IO, "%s: binding a port: %s", task->name, strerror(errno));
