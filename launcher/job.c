@@ -345,6 +345,7 @@ static void add_this_host(psrti_job_t *job)
 {
     job->hosts = psrti_xcalloc(1, sizeof *job->hosts);
     job->hosts[0].name = psrti_xstrdup("localhost");
+    job->hosts[0].address = psrti_xstrdup("127.0.0.1");
     job->host_count = 1;
 }
 

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "launcher/exits.h"
 #include "launcher/options.h"
+#include "launcher/place.h"
 #include "launcher/plan.h"
 #include "launcher/render/render.h"
 #include "launcher/supervise.h"
@@ -45,14 +46,37 @@ typedef psrt_status_t action_fn(psrti_job_t *job, void *arg, int *code_p);
 static psrt_status_t print_plan(psrti_job_t *job, void *arg, int *code_p)
 {
     (void)arg;
+    psrt_status_t st = psrti_place(job);
+    if (st) return st;
     psrti_plan_print(job);
     if (fflush(stdout)) *code_p = PSRTI_EXIT_INTERNAL;
+    return PSRT_OK;
+}
+
+/* A job that was meant for other machines must not run here in silence. */
+static psrt_status_t check_local(const psrti_job_t *job)
+{
+    char self[256] = "";
+    gethostname(self, sizeof self - 1);
+    const char *const here[] = { "localhost", "127.0.0.1", "::1", self };
+    for (size_t i = 0; i < job->host_count; i++) {
+        size_t k = 0;
+        while (k < PSRTI_COUNT(here) && strcmp(job->hosts[i].name, here[k]))
+            k++;
+        if (k == PSRTI_COUNT(here))
+            return psrti_fail(PSRT_ERR_INVALID,
+                              "host %s is not this machine, and the backend is local",
+                              job->hosts[i].name);
+    }
     return PSRT_OK;
 }
 
 static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
 {
     if (job->dry_run) return print_plan(job, arg, code_p);
+    psrt_status_t st = check_local(job);
+    if (!st) st = psrti_place(job);
+    if (st) return st;
     return psrti_supervise(job, &psrti_backend_local, NULL, code_p);
 }
 

@@ -83,7 +83,7 @@ GOOD = {
                     "target": "/data",
                     "read_only": True
                 }],
-                "constraints": [["rack", "GROUP_BY", "2"], ["hostname", "UNLIKE", "h[89]"],
+                "constraints": [["rack", "GROUP_BY"], ["hostname", "UNLIKE", "h[89]"],
                                 ["hostname", "max_per", "2"]],
                 "restart": {
                     "when": "on-failure",
@@ -330,7 +330,7 @@ class JobFile(LaunchTest):
                                    "env.ONE=1", "--role", "evaluator=1", "--command",
                                    "evaluator=run it", "--", "b", "c d")
         self.assertEqual((code, err), (0, ""))
-        for count, text in ((1, "ps:0\n"), (0, "ps:1\n"), (1, "worker:1\n"), (0, "worker:2\n"),
+        for count, text in ((1, "\nps:0\n"), (0, "ps:1\n"), (1, "worker:1\n"), (0, "worker:2\n"),
                             (2, "b 'c d'"), (5, "ONE=1\n"), (5, "TWO=flag\n"),
                             (1, "/bin/sh -c 'run it'")):
             self.assertEqual(out.count(text), count, (text, out))
@@ -348,6 +348,38 @@ class JobFile(LaunchTest):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(out.count("x 'y z'"), 2)
         self.assertEqual(out.count("PSRT_START_TIMEOUT=9\n"), 3)
+
+    def test_plan(self):
+        document = job({
+            "count": 3,
+            "gpus": 2,
+            "ports": 2,
+            "env": {
+                "NAME": "v",
+                "API_KEY": "geheim"
+            }
+        },
+                       hosts=["node1:1", {
+                           "name": "node2",
+                           "slots": 2,
+                           "gpus": 4
+                       }])
+        code, out, err = self.plan(document, "--json")
+        self.assertEqual((code, err), (0, ""))
+        tasks = json.loads(out)["tasks"]
+        self.assertEqual([(t["task"], t["host"], t["index"], t["gpus"], t["ports"]) for t in tasks],
+                         [("coordinator", "node1", 0, [], [0]), ("worker:0", "node1", 0, [0, 1], [0, 0]),
+                          ("worker:1", "node2", 1, [0, 1], [0, 0]),
+                          ("worker:2", "node2", 2, [2, 3], [0, 0])])
+        self.assertEqual(tasks[3]["argv"], ["./train"])
+        env = tasks[3]["environment"]
+        self.assertEqual([env[n] for n in ("RANK", "LOCAL_RANK", "NAME", "API_KEY")],
+                         ["2", "1", "v", "(hidden)"])
+        _, table, _ = self.plan(document)
+        self.assertRegex(table, r"(?m)^node2 +worker +2 +any,any +2,3 +\./train$")
+        self.assertNotIn("geheim", table + out)
+        self.assert_refused("worker:3 fits on no host: node1: all 1 slots taken; node2: all 2", document,
+                            "-w", "4")
 
     def test_runs(self):
         script = 'echo "$PSRT_ROLE:$PSRT_RANK $WORD $(pwd) $#"'
@@ -427,6 +459,9 @@ class HostFile(LaunchTest):
             code, _, err = self.plan("-H", text)
             self.assertEqual(code, 2, text)
             self.assertIn(expected, err)
+        code, out, err = self.launch("-H", "h1:2", "--", "echo", "ran")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("host h1 is not this machine", err)
         code, _, err = self.plan("-H", "h1:2, u@h2:1 , h3 ")
         self.assertEqual((code, err), (0, ""))
 

@@ -74,9 +74,16 @@ class Options(LaunchTest):
         code, out, err = self.launch("--dry-run", "-w", "2", "-s", "1", "-x", "WORD=it's", "-x",
                                      "API_TOKEN=geheim", "--", "./train", "--lr", "0 1")
         self.assertEqual((code, err), (0, ""))
-        names = re.findall(r"^\S.*$", out, re.M)
+        table, _, rest = out.partition("\n\n")
+        rows = [line.split(maxsplit=5) for line in table.splitlines()]
+        self.assertEqual(rows[0], ["HOST", "ROLE", "INDEX", "PORT", "GPU", "COMMAND"])
+        self.assertEqual([row[:5] for row in rows[1:]],
+                         [["localhost", role, index, "any", "-"]
+                          for role, index in (("coordinator", "0"), ("server", "0"), ("worker", "0"),
+                                              ("worker", "1"))])
+        self.assertEqual([row[5] for row in rows[3:]], ["./train --lr '0 1'"] * 2)
+        names = re.findall(r"^\S.*$", rest, re.M)
         self.assertEqual(names, ["coordinator", "server:0", "worker:0", "worker:1"])
-        self.assertEqual(out.count("command: ./train --lr '0 1'"), 2)
         self.assertIn("PSRT_RANK=1", out)
         self.assertIn(r"WORD='it'\''s'", out)
         self.assertIn("API_TOKEN=(hidden)", out)

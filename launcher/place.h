@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which task runs on which host, with which GPUs. Pure: it follows from the description alone, so the
+ * same job lies the same way in every run.
+ *
+ * Workers fill a host before the next, up to its slots; on hosts without a number of slots they are
+ * spread in equal blocks, so that neighbours in rank are neighbours in place. Tasks of other roles
+ * take no slots and go to the host that has the fewest of their role. */
+#ifndef PSRTI_LAUNCHER_PLACE_H
+#define PSRTI_LAUNCHER_PLACE_H
+
+#include "launcher/job.h"
+
+/* Fills in host, local_rank, local_size and gpu_ids of all tasks of a planned job. ERR_INVALID names
+ * the task that fits nowhere, and for each host why not. */
+psrt_status_t psrti_place(psrti_job_t *job);
+
+#endif
