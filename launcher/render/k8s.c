@@ -199,7 +199,8 @@ static psrt_status_t pod_of(const psrti_job_t *job, const psrti_render_params_t 
 {
     const psrti_role_t *role = t->role;
     psrti_render_text_t text;
-    if (!role->image)
+    const char *image = psrti_render_image(job, p, role);
+    if (!image)
         return psrti_fail(PSRT_ERR_INVALID,
                           "role %s has no image, and a pod needs one: give \"image\" or --image",
                           role->name);
@@ -209,9 +210,9 @@ static psrt_status_t pod_of(const psrti_job_t *job, const psrti_render_params_t 
     st = environment(t, &text, env, ranks);
     if (!st) st = arguments(t, &text, ranks, args);
     if (st) goto err_text;
-    json_t *c = json_pack("{s: s, s: s, s: O, s: O, s: o, s: o}", "name", "task", "image",
-                          role->image, "args", args, "env", env, "ports", container_ports(t),
-                          "resources", resources(role));
+    json_t *c =
+        json_pack("{s: s, s: s, s: O, s: O, s: o, s: o}", "name", "task", "image", image, "args",
+                  args, "env", env, "ports", container_ports(t), "resources", resources(role));
     if (text.launch.directory)
         json_object_set_new(c, "workingDir", expanded(text.launch.directory));
     json_t *pod =
@@ -371,11 +372,8 @@ static json_t *names_of(const psrti_job_t *job, int deciding)
     return names;
 }
 
-static json_t *end_pod(const psrti_job_t *job, const char *account)
+static json_t *end_pod(const psrti_job_t *job, const char *image, const char *account)
 {
-    const char *image = NULL;
-    for (size_t i = 0; i < job->role_count && !image; i++)
-        image = job->roles[i].image;
     json_t *env =
         json_pack("[{s: s, s: {s: {s: s}}}, {s: s, s: o}, {s: s, s: o}]", "name", "NAMESPACE",
                   "valueFrom", "fieldRef", "fieldPath", "metadata.namespace", "name", "DECIDE",
@@ -402,7 +400,8 @@ static void add_end(const psrti_job_t *job, const psrti_render_params_t *p, json
                   "name", name));
     add(documents, object(job, p, "batch/v1", "Job", name), "spec",
         json_pack("{s: i, s: {s: {s: o}, s: o}}", "backoffLimit", RETRIES, "template", "metadata",
-                  "labels", labels(job, NULL), "spec", end_pod(job, name)));
+                  "labels", labels(job, NULL), "spec",
+                  end_pod(job, psrti_render_image(job, p, &job->roles[0]), name)));
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */

@@ -67,10 +67,10 @@ static json_t *constraints(const psrti_role_t *role)
     return all;
 }
 
-static json_t *container(const psrti_job_t *job, const psrti_role_t *role)
+static json_t *container(const psrti_job_t *job, const psrti_role_t *role, const char *image)
 {
     json_t *volumes = json_array(), *c = json_pack("{s: s}", "type", "MESOS");
-    if (role->image) json_object_set_new(c, "docker", json_pack("{s: s}", "image", role->image));
+    if (image) json_object_set_new(c, "docker", json_pack("{s: s}", "image", image));
     for (size_t i = 0; i < role->volume_count; i++) {
         const psrti_volume_t *v = &role->volumes[i];
         json_array_append_new(volumes,
@@ -137,7 +137,7 @@ static char *script(const psrti_job_t *job, const psrti_render_params_t *p,
 
 /* With an image the words are its arguments, so that its entry point stays; without, Marathon takes a
  * line for the shell alone. Both give the command exactly the words of the description. */
-static void set_command(json_t *app, const psrti_role_t *role, char *script_text, char *const *argv)
+static void set_command(json_t *app, int has_image, char *script_text, char *const *argv)
 {
     size_t count = 0;
     while (argv[count])
@@ -146,7 +146,7 @@ static void set_command(json_t *app, const psrti_role_t *role, char *script_text
     words[0] = (char *)"/bin/sh", words[1] = (char *)"-c", words[2] = script_text;
     words[3] = (char *)"sh";
     memcpy(&words[4], argv, count * sizeof *words);
-    if (role->image) {
+    if (has_image) {
         json_t *args = json_array();
         for (char **w = words; *w; w++)
             json_array_append_new(args, json_string(*w));
@@ -163,21 +163,22 @@ static psrt_status_t app_of(const psrti_job_t *job, const psrti_render_params_t 
                             const psrti_task_t *t, json_t **app_p)
 {
     const psrti_role_t *role = t->role;
+    const char *image = psrti_render_image(job, p, role);
     char name[128];
     app_name(t, name, sizeof name);
     psrti_render_text_t text;
     psrt_status_t st = psrti_render_text(job, t, &text);
     if (st) return st;
     json_object_del(text.env, "PSRT_KEY_FILE"); /* the script sets it */
-    json_t *app =
-        json_pack("{s: s, s: f, s: i, s: i, s: i, s: [{s: s}], s: o, s: b, s: o, s: o, s: o, s: o}",
-                  "id", name, "cpus", role->cpus > 0 ? role->cpus : CPUS_DEFAULT, "mem",
-                  (int)(role->mem_mb ? role->mem_mb : MEM_DEFAULT), "gpus", (int)role->gpus,
-                  "instances", 1, "networks", "mode", "host", "portDefinitions", ports(t),
-                  "requirePorts", 1, "constraints", constraints(role), "container",
-                  container(job, role), "env", json_incref(text.env), "healthChecks", health(t));
+    json_t *app = json_pack(
+        "{s: s, s: f, s: i, s: i, s: i, s: [{s: s}], s: o, s: b, s: o, s: o, s: o, s: o}", "id",
+        name, "cpus", role->cpus > 0 ? role->cpus : CPUS_DEFAULT, "mem",
+        (int)(role->mem_mb ? role->mem_mb : MEM_DEFAULT), "gpus", (int)role->gpus, "instances", 1,
+        "networks", "mode", "host", "portDefinitions", ports(t), "requirePorts", 1, "constraints",
+        constraints(role), "container", container(job, role, image), "env", json_incref(text.env),
+        "healthChecks", health(t));
     char *around = script(job, p, role, text.launch.directory);
-    set_command(app, role, around, text.launch.argv);
+    set_command(app, image != NULL, around, text.launch.argv);
     free(around);
     if (psrti_render_has_key(job))
         json_object_set_new(

@@ -18,9 +18,9 @@ static const struct kind {
     { "k8s", psrti_render_k8s },
 };
 
-static const char *const flag_names[] = { "dns-domain", "marathon-url", "namespace",
-                                          "secret",     "base-port",    "jobset" };
-enum { DNS_DOMAIN, MARATHON_URL, NAMESPACE, SECRET, BASE_PORT, JOBSET };
+static const char *const flag_names[] = { "dns-domain", "marathon-url", "namespace", "secret",
+                                          "base-port",  "image",        "jobset" };
+enum { DNS_DOMAIN, MARATHON_URL, NAMESPACE, SECRET, BASE_PORT, IMAGE, JOBSET };
 
 static psrt_status_t set_flag(psrti_render_t *r, size_t flag, const char *value)
 {
@@ -34,6 +34,7 @@ static psrt_status_t set_flag(psrti_render_t *r, size_t flag, const char *value)
     case MARATHON_URL: p->marathon_url = value; break;
     case NAMESPACE: p->kube_namespace = value; break;
     case SECRET: p->secret = value; break;
+    case IMAGE: p->image = value; break;
     case JOBSET: p->jobset = 1; break;
     default:
         if (psrti_parse_i64(value, 1, 65535, &port))

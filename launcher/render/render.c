@@ -58,7 +58,7 @@ psrt_status_t psrti_render_place(psrti_job_t *job, psrti_task_t *t, const char *
                               t->name, PORT_LAST);
         t->ports[i] = (uint16_t)(*port)++;
     }
-    if (t->role->kind == PSRTI_KIND_COORDINATOR)
+    if (t->role->kind == PSRTI_KIND_COORDINATOR && t == &job->tasks[t->id])
         snprintf(job->coordinator, sizeof job->coordinator, "tcp://%s:%u", host, t->ports[0]);
     return PSRT_OK;
 }
@@ -149,4 +149,13 @@ uint64_t psrti_render_grace_s(const psrti_job_t *job, const psrti_role_t *role)
 {
     uint64_t ns = role->grace_ns ? role->grace_ns : job->grace_ns;
     return (ns + PSRTI_NS_PER_S - 1) / PSRTI_NS_PER_S;
+}
+
+const char *psrti_render_image(const psrti_job_t *job, const psrti_render_params_t *p,
+                               const psrti_role_t *role)
+{
+    if (role->image || p->image) return role->image ? role->image : p->image;
+    for (size_t i = 0; i < job->role_count; i++)
+        if (job->roles[i].image) return job->roles[i].image;
+    return NULL;
 }

@@ -17,6 +17,7 @@ typedef struct psrti_render_params {
         *marathon_url; /* marathon: whoever ends the job deletes the group there; NULL: nobody */
     const char *kube_namespace; /* k8s; NULL: that of the one who applies it */
     const char *secret; /* the name of an existing secret with the job's key; NULL: k8s makes one */
+    const char *image;  /* of roles without one; NULL: that of the first role that has one */
     unsigned base_port; /* the first of the job's ports */
     int jobset;         /* k8s: a JobSet in place of Jobs */
 } psrti_render_params_t;
@@ -64,6 +65,9 @@ psrt_status_t psrti_render_text(const psrti_job_t *job, const psrti_task_t *t,
                                 psrti_render_text_t *text);
 void psrti_render_text_clear(psrti_render_text_t *text);
 
+/* The image of a role; NULL: it has none, and no other role has. */
+const char *psrti_render_image(const psrti_job_t *job, const psrti_render_params_t *params,
+                               const psrti_role_t *role);
 /* `argv` as one line for /bin/sh. The caller frees it. */
 char *psrti_render_quote(char *const *argv);
 uint64_t psrti_render_grace_s(const psrti_job_t *job, const psrti_role_t *role);
