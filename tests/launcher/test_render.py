@@ -55,7 +55,7 @@ class Marathon(unittest.TestCase):
         return json.loads(render("marathon", *args, **kw))
 
     def test_a_group_is_valid(self):
-        g = self.group("--job-name", "net", "-s", "2", "-w", "3", "--", "./trainer", "--lr", "0.1")
+        g = self.group("--name", "net", "-s", "2", "-w", "3", "--", "./trainer", "--lr", "0.1")
         self.assertEqual(set(g), {"id", "apps"})
         self.assertEqual(g["id"], "/net")
         self.assertEqual(sorted(a["id"] for a in g["apps"]),
@@ -80,7 +80,7 @@ class Marathon(unittest.TestCase):
         self.assertEqual(len(ports), len(set(ports)))
 
     def test_addresses_are_those_of_the_apps(self):
-        g = self.group("--job-name", "net", "--dns-domain", "mesos.corp", "--base-port", "4000", "-s", "2", "-w", "2",
+        g = self.group("--name", "net", "--dns-domain", "mesos.corp", "--base-port", "4000", "-s", "2", "-w", "2",
                        "--no-coordinator", "--server-command", "same", "--", "./t", "--ps={ps_hosts}",
                        "--workers={worker_hosts}", "{job_name}", "{task_index}", "{port}", "{other}")
         at = {f"{a['id']}-net.mesos.corp:{a['portDefinitions'][0]['port']}": a for a in g["apps"]}
@@ -99,7 +99,7 @@ class Marathon(unittest.TestCase):
             self.assertEqual(cluster["task"]["index"], int(index))
 
     def test_a_coordinator_can_be_found(self):
-        g = self.group("--job-name", "net", "-w", "2", "--", "true")
+        g = self.group("--name", "net", "-w", "2", "--", "true")
         apps = {a["id"]: a for a in g["apps"]}
         port = apps["coordinator"]["portDefinitions"][0]["port"]
         for a in apps.values():
@@ -186,7 +186,8 @@ class Marathon(unittest.TestCase):
         f = job_file(self, name="j", roles={"worker": {
             "count": 2, "argv": ["t"], "image": "i", "cpus": 2.5, "mem": 4096, "gpus": 2,
             "constraints": [["hostname", "UNIQUE"], ["rack", "LIKE", "r[12]"]],
-            "volumes": ["/data:/mnt/data:ro", "/out:/out"]}})
+            "volumes": [{"source": "/data", "target": "/mnt/data", "read_only": True},
+                        {"source": "/out", "target": "/out"}]}})
         for a in self.group("--config", f)["apps"]:
             if not a["id"].startswith("worker"):
                 continue
@@ -198,8 +199,8 @@ class Marathon(unittest.TestCase):
                               {"containerPath": "/out", "hostPath": "/out", "mode": "RW"}])
 
     def test_bad_names(self):
-        self.assertIn("Upper", render("marathon", "--job-name", "Upper", "--", "t", ok=False))
-        self.assertIn("63", render("marathon", "--job-name", "n" * 60, "--", "t", ok=False))
+        self.assertIn("Upper", render("marathon", "--name", "Upper", "--", "t", ok=False))
+        self.assertIn("63", render("marathon", "--name", "n" * 60, "--", "t", ok=False))
         self.assertIn("--base-port", render("marathon", "--base-port", "65534", "-w", "4", "--", "t", ok=False))
 
 
@@ -299,7 +300,8 @@ class Kubernetes(unittest.TestCase):
     def test_resources_retries_deadline(self):
         docs = self.rendered("--timeout", "1h", name="j", coordinator=False, roles={"worker": {
             "count": 2, "argv": ["t"], "image": "i", "cpus": 1.5, "mem": 2048, "gpus": 1, "directory": "/w",
-            "volumes": ["/data:/mnt:ro"], "restart": {"policy": "on-failure", "limit": 3, "codes": [75, 137]}}})
+            "volumes": [{"source": "/data", "target": "/mnt", "read_only": True}],
+            "restart": {"when": "on-failure", "limit": 3, "codes": [75, 137]}}})
         spec = docs["Job", "j-worker"]["spec"]
         container, = spec["template"]["spec"]["containers"]
         amounts = {"cpu": "1500m", "memory": "2048Mi", "nvidia.com/gpu": "1"}

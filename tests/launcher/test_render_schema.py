@@ -39,7 +39,8 @@ class Schemas(unittest.TestCase):
             "ps": {"count": 2, "image": "tf", "argv": ["ps"]},
             "chief": {"count": 1, "image": "tf", "argv": ["c"]},
             "worker": {"count": 3, "image": "tf", "argv": ["w"], "cpus": 0.5, "mem": 100, "gpus": 1, "directory": "/w",
-                       "volumes": ["/a:/b:ro"], "restart": {"policy": "on-failure", "limit": 2, "codes": [1]}}}))
+                       "volumes": [{"source": "/a", "target": "/b", "read_only": True}],
+                       "restart": {"when": "on-failure", "limit": 2, "codes": [1]}}}))
 
     def test_the_validator_sees_a_mistake(self):
         text = self.job(name="net", roles=roles())
