@@ -55,7 +55,7 @@ class Marathon(unittest.TestCase):
         return json.loads(render("marathon", *args, **kw))
 
     def test_a_group_is_valid(self):
-        g = self.group("--name", "net", "-s", "2", "-w", "3", "--", "./trainer", "--lr", "0.1")
+        g = self.group("--set", "name=net", "-s", "2", "-w", "3", "--", "./trainer", "--lr", "0.1")
         self.assertEqual(set(g), {"id", "apps"})
         self.assertEqual(g["id"], "/net")
         self.assertEqual(sorted(a["id"] for a in g["apps"]),
@@ -80,7 +80,7 @@ class Marathon(unittest.TestCase):
         self.assertEqual(len(ports), len(set(ports)))
 
     def test_addresses_are_those_of_the_apps(self):
-        g = self.group("--name", "net", "--dns-domain", "mesos.corp", "--base-port", "4000", "-s", "2", "-w", "2",
+        g = self.group("--set", "name=net", "--dns-domain", "mesos.corp", "--base-port", "4000", "-s", "2", "-w", "2",
                        "--no-coordinator", "--server-command", "same", "--", "./t", "--ps={ps_hosts}",
                        "--workers={worker_hosts}", "{job_name}", "{task_index}", "{port}", "{other}")
         at = {f"{a['id']}-net.mesos.corp:{a['portDefinitions'][0]['port']}": a for a in g["apps"]}
@@ -99,7 +99,7 @@ class Marathon(unittest.TestCase):
             self.assertEqual(cluster["task"]["index"], int(index))
 
     def test_a_coordinator_can_be_found(self):
-        g = self.group("--name", "net", "-w", "2", "--", "true")
+        g = self.group("--set", "name=net", "-w", "2", "--", "true")
         apps = {a["id"]: a for a in g["apps"]}
         port = apps["coordinator"]["portDefinitions"][0]["port"]
         for a in apps.values():
@@ -199,8 +199,8 @@ class Marathon(unittest.TestCase):
                               {"containerPath": "/out", "hostPath": "/out", "mode": "RW"}])
 
     def test_bad_names(self):
-        self.assertIn("Upper", render("marathon", "--name", "Upper", "--", "t", ok=False))
-        self.assertIn("63", render("marathon", "--name", "n" * 60, "--", "t", ok=False))
+        self.assertIn("Upper", render("marathon", "--set", "name=Upper", "--", "t", ok=False))
+        self.assertIn("63", render("marathon", "--set", "name=" + "n" * 60, "--", "t", ok=False))
         self.assertIn("--base-port", render("marathon", "--base-port", "65534", "-w", "4", "--", "t", ok=False))
 
 
