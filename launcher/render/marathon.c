@@ -15,10 +15,11 @@
 #define SECRET "job-key"
 #define SECRET_PATH "job-key/key" /* in the sandbox */
 
-/* What the shell of a task does around its command: it passes SIGTERM on, hands a failure to Marathon,
- * and after success waits to be killed. "$@" is the command. */
+/* What the shell of a task does around its command, "$@": it hands a failure to Marathon, and after success
+ * waits to be killed. Mesos sends SIGTERM to every process of a task, so the shell only has to survive it until
+ * its command has ended. */
 #define RUN_AND_WAIT                                                                               \
-    "\"$@\" & pid=$!; trap 'kill -TERM $pid' TERM INT; wait $pid; code=$?; "                       \
+    "trap : TERM INT; \"$@\" & pid=$!; wait $pid; code=$?; "                                       \
     "while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done; trap - TERM INT; "               \
     "[ $code -eq 0 ] || exit $code; "
 #define HOLD "echo 'done; held until the group is deleted' >&2; exec sleep infinity"
@@ -153,7 +154,7 @@ static void set_command(json_t *app, int has_image, char *script_text, char *con
         json_object_set_new(app, "args", args);
     } else {
         char *line = psrti_render_quote(words);
-        json_object_set_new(app, "cmd", json_string(line));
+        json_object_set_new(app, "cmd", json_sprintf("exec %s", line));
         free(line);
     }
     free(words);

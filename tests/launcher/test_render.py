@@ -113,7 +113,7 @@ class Marathon(unittest.TestCase):
         if "args" in app:
             self.assertEqual(app["args"][:2] + app["args"][3:4], ["/bin/sh", "-c", "sh"])
             return app["args"][4:]
-        out = subprocess.run(["/bin/sh", "-c", f"set -- {app['cmd']}; shift 4; printf '%s\\0' \"$@\""],
+        out = subprocess.run(["/bin/sh", "-c", f"set -- {app['cmd'].removeprefix('exec ')}; shift 4; printf '%s\\0' \"$@\""],
                              stdout=subprocess.PIPE, check=True).stdout.decode()
         return out.split("\0")[:-1]
 
@@ -122,7 +122,12 @@ class Marathon(unittest.TestCase):
 
     def start(self, app, **env):
         return subprocess.Popen(self.command(app), env={**os.environ, **app["env"], **env}, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def end(self, p):
+        """As Mesos does: SIGTERM to every process of the task. What it still writes."""
+        os.killpg(p.pid, signal.SIGTERM)
+        return p.communicate(timeout=20)[0]
 
     def test_words_and_environment_arrive_exactly(self):
         for image in (None, "img"):
@@ -136,8 +141,7 @@ class Marathon(unittest.TestCase):
             argv, environ = json.loads(p.stdout.readline())
             self.assertEqual(argv, NASTY)
             self.assertEqual(environ["NASTY"], "\n".join(NASTY))
-            p.terminate()
-            p.communicate(timeout=20)
+            self.end(p)
 
     def one(self, *command):
         f = job_file(self, name="j", coordinator=False, roles={"worker": {"count": 1, "argv": list(command)}})
@@ -151,15 +155,13 @@ class Marathon(unittest.TestCase):
         p = self.start(self.one("echo", "ready"))
         self.assertIn("held", p.stderr.readline())
         self.assertIsNone(p.poll())
-        p.terminate()
-        p.communicate(timeout=20)
+        self.end(p)
         self.assertEqual(p.returncode, -signal.SIGTERM)
 
     def test_sigterm_reaches_the_command(self):
         p = self.start(self.one("sh", "-c", "trap 'echo saved; exit 5' TERM; echo ready; while :; do sleep 0.1; done"))
         self.assertEqual(p.stdout.readline(), "ready\n")
-        p.terminate()
-        self.assertEqual(p.communicate(timeout=20)[0], "saved\n")
+        self.assertEqual(self.end(p), "saved\n")
         self.assertEqual(p.returncode, 5)
 
     def test_the_key_is_taken_from_the_secret(self):
@@ -171,8 +173,7 @@ class Marathon(unittest.TestCase):
                 k.write("the key\n")
             p = self.start(app, MESOS_SANDBOX=sandbox)
             self.assertEqual([p.stdout.readline(), p.stdout.readline()], ["600\n", "the key\n"])
-            p.terminate()
-            p.communicate(timeout=20)
+            self.end(p)
 
     def test_the_end_of_the_job_deletes_the_group(self):
         f = job_file(self, name="j", roles=roles())
