@@ -8,6 +8,8 @@
 
 #include "base/topology.h"
 #include "base/util.h"
+#include "launcher/expand.h"
+#include "launcher/frameworks.h"
 
 /* Who a task is. Never taken over from the launcher's own environment, where a job that encloses
  * this one may have set it, and never from -x. */
@@ -25,7 +27,7 @@ int psrti_contract_env_is_reserved(const char *name)
 
 int psrti_contract_takes_sockets(const psrti_task_t *task)
 {
-    return task->role->kind == PSRTI_KIND_COORDINATOR;
+    return !task->role->argv && !task->role->shell;
 }
 
 /* ---- environment ----------------------------------------------------------------------------- */
@@ -37,17 +39,41 @@ static void set_default(const psrti_job_t *job, const psrti_task_t *task, psrti_
         psrti_env_set(own, name, value);
 }
 
-static void worker_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
+/* Math libraries start a thread for every core of the host, in every worker. */
+static void set_threads(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
 {
-    psrti_env_setf(own, "RANK", "%u", task->rank);
-    psrti_env_setf(own, "LOCAL_RANK", "%u", task->local_rank);
-    psrti_env_setf(own, "WORLD_SIZE", "%u", job->workers);
-    /* Math libraries start a thread for every core of the host, in every worker. */
     char threads[16];
     unsigned share = psrti_topology_cores(NULL) / task->local_size;
     snprintf(threads, sizeof threads, "%u", PSRTI_MAX(share, 1));
     set_default(job, task, own, "OMP_NUM_THREADS", threads);
     set_default(job, task, own, "OPENBLAS_NUM_THREADS", threads);
+}
+
+/* Those of the user, whose values may have placeholders. */
+static void set_expanded(const psrti_job_t *job, const psrti_task_t *task, const psrti_env_t *env,
+                         psrti_env_t *own)
+{
+    for (size_t i = 0; i < env->count; i++) {
+        const char *value = strchr(env->entries[i], '=') + 1;
+        char *name = psrti_xstrdup(env->entries[i]);
+        char *expanded = psrti_expand(job, task, value);
+        name[value - 1 - env->entries[i]] = '\0';
+        psrti_env_set(own, name, expanded);
+        free(name);
+        free(expanded);
+    }
+}
+
+/* As its activate script does. */
+static void enter_virtualenv(const psrti_role_t *role, psrti_env_t *own)
+{
+    const char *path = psrti_env_get(own, "PATH");
+    if (!path) path = getenv("PATH");
+    if (!role->virtualenv) return;
+    char *joined = psrti_xstrdup(path ? path : "/usr/bin:/bin");
+    psrti_env_setf(own, "PATH", "%s/bin:%s", role->virtualenv, joined);
+    psrti_env_set(own, "VIRTUAL_ENV", role->virtualenv);
+    free(joined);
 }
 
 void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
@@ -64,9 +90,11 @@ void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_
     if (job->security) psrti_env_set(own, "PSRT_SECURITY", job->security);
     if (job->transport) psrti_env_set(own, "PSRT_TRANSPORT", job->transport);
     set_default(job, task, own, "PYTHONUNBUFFERED", "1");
-    if (task->role->kind == PSRTI_KIND_WORKER) worker_env(job, task, own);
-    psrti_env_merge(own, job->env.entries);
-    psrti_env_merge(own, task->role->env.entries);
+    if (task->role->kind == PSRTI_KIND_WORKER) set_threads(job, task, own);
+    psrti_frameworks_env(job, task, own);
+    set_expanded(job, task, &job->env, own);
+    set_expanded(job, task, &task->role->env, own);
+    enter_virtualenv(task->role, own);
 }
 
 /* Those over the launcher's own environment, less what belongs to another job. */
@@ -76,20 +104,62 @@ static void full_env(const psrti_env_t *own, psrti_env_t *full)
     for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
         psrti_env_unset(full, reserved[i]);
     psrti_env_unset(full, "PSRT_LAUNCH_PSRTD");
+    psrti_frameworks_unset(full);
+    if (psrti_env_get(own, "VIRTUAL_ENV")) psrti_env_unset(full, "PYTHONHOME");
     psrti_env_merge(full, own->entries);
 }
 
 /* ---- argv ------------------------------------------------------------------------------------ */
 
+/* $1 initializer, $2 finalizer, then the command. The finalizer runs also when the task is asked to
+ * end: a shell with a trap waits for the command, which gets the signal too. */
+static const char wrapper[] = "first=$1 last=$2; shift 2; trap : TERM INT HUP\n"
+                              "[ -z \"$first\" ] || /bin/sh -c \"$first\" || exit\n"
+                              "\"$@\"; code=$?\n"
+                              "[ -z \"$last\" ] || /bin/sh -c \"$last\"\n"
+                              "exit $code";
+
+static void add_arg(char **argv, const char *text)
+{
+    while (*argv)
+        argv++;
+    *argv = psrti_xstrdup(text);
+}
+
+static void add_expanded(const psrti_job_t *job, const psrti_task_t *task, char **argv,
+                         const char *text)
+{
+    while (*argv)
+        argv++;
+    *argv = (task->role->doubled_braces ? psrti_expand_doubled : psrti_expand)(job, task, text);
+}
+
 static char **make_argv(const psrti_job_t *job, const psrti_task_t *task)
 {
     const psrti_role_t *role = task->role;
-    char *const shell[] = { (char *)"/bin/sh", (char *)"-c", role->shell, NULL };
-    char *const psrtd[] = { (char *)psrti_job_psrtd(job, task),
-                            role->kind == PSRTI_KIND_COORDINATOR ? (char *)"--coordinator" : NULL,
-                            NULL };
-    if (role->shell) return psrti_argv_copy(shell);
-    return psrti_argv_copy(role->argv ? role->argv : psrtd);
+    const char *first = role->initializer, *last = role->finalizer;
+    size_t count = 0;
+    while (role->argv && role->argv[count])
+        count++;
+    char **argv = psrti_xcalloc(count + 10, sizeof *argv);
+    if (first || last) {
+        const char *const words[] = { "/bin/sh",       "-c", wrapper, "/bin/sh", first ? first : "",
+                                      last ? last : "" };
+        for (size_t i = 0; i < PSRTI_COUNT(words); i++)
+            add_arg(argv, words[i]);
+    }
+    if (role->shell) {
+        add_arg(argv, "/bin/sh");
+        add_arg(argv, "-c");
+        add_expanded(job, task, argv, role->shell);
+    } else if (role->argv) {
+        for (size_t i = 0; i < count; i++)
+            add_expanded(job, task, argv, role->argv[i]);
+    } else {
+        add_arg(argv, psrti_job_psrtd(job, task));
+        if (role->kind == PSRTI_KIND_COORDINATOR) add_arg(argv, "--coordinator");
+    }
+    return argv;
 }
 
 void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti_launch_t *launch)
@@ -98,7 +168,7 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
     psrti_env_t own = { 0 };
     *launch = (psrti_launch_t){
         .argv = make_argv(job, task),
-        .directory = role->directory ? psrti_xstrdup(role->directory) : NULL,
+        .directory = role->directory ? psrti_expand(job, task, role->directory) : NULL,
         .grace_ns = role->grace_ns ? role->grace_ns : job->grace_ns,
         .listen = psrti_contract_takes_sockets(task),
     };

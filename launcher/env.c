@@ -9,7 +9,7 @@
 
 #include "launcher/exits.h"
 
-static _Noreturn void out_of_memory(void)
+_Noreturn void psrti_out_of_memory(void)
 {
     static const char text[] = "psrt-launch: out of memory; the job is stopped\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
@@ -20,21 +20,21 @@ static _Noreturn void out_of_memory(void)
 void *psrti_xrealloc(void *ptr, size_t size)
 {
     void *p = realloc(ptr, size ? size : 1);
-    if (!p) out_of_memory();
+    if (!p) psrti_out_of_memory();
     return p;
 }
 
 void *psrti_xcalloc(size_t count, size_t size)
 {
     void *p = calloc(count ? count : 1, size);
-    if (!p) out_of_memory();
+    if (!p) psrti_out_of_memory();
     return p;
 }
 
 char *psrti_xstrdup(const char *text)
 {
     char *p = strdup(text);
-    if (!p) out_of_memory();
+    if (!p) psrti_out_of_memory();
     return p;
 }
 
@@ -79,7 +79,7 @@ void psrti_env_setf(psrti_env_t *env, const char *name, const char *fmt, ...)
     va_start(ap, fmt);
     int len = vasprintf(&value, fmt, ap);
     va_end(ap);
-    if (len < 0) out_of_memory();
+    if (len < 0) psrti_out_of_memory();
     psrti_env_set(env, name, value);
     free(value);
 }

@@ -25,5 +25,6 @@ void psrti_env_clear(psrti_env_t *env);
 void *psrti_xrealloc(void *ptr, size_t size);
 void *psrti_xcalloc(size_t count, size_t size);
 char *psrti_xstrdup(const char *text);
+_Noreturn void psrti_out_of_memory(void);
 
 #endif

@@ -69,7 +69,8 @@ static _Noreturn void exec_task(const psrti_guardian_t *g, pid_t guardian, int s
     if (!ok) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
     if (g->directory && chdir(g->directory)) fail_start(status_fd, PSRTI_GUARDIAN_NO_DIRECTORY);
     restore_inherited(g->inherited);
-    execvpe(g->argv[0], g->argv, g->env);
+    environ = (char **)g->env; /* the command is looked for in the PATH of the task */
+    execvp(g->argv[0], g->argv);
     fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
 }
 

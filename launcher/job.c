@@ -202,7 +202,8 @@ static void role_clear(psrti_role_t *role)
     psrti_role_clear_volumes(role);
     psrti_role_clear_constraints(role);
     psrti_env_clear(&role->env);
-    char *const texts[] = { role->name, role->image, role->directory, role->virtualenv };
+    char *const texts[] = { role->name,       role->image,       role->directory,
+                            role->virtualenv, role->initializer, role->finalizer };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
 }

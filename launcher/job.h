@@ -73,6 +73,9 @@ typedef struct psrti_role {
     unsigned ports;           /* per task */
     psrti_env_t env;
     char *image, *directory, *virtualenv;
+    char *initializer, *finalizer; /* for /bin/sh before the command, which then needs a success of
+                                      it, and after it in any case; NULL: none */
+    int doubled_braces;            /* the command is written for tfrun */
     psrti_volume_t *volumes;
     size_t volume_count;
     psrti_constraint_t *constraints;

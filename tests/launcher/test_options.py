@@ -111,7 +111,7 @@ class Environment(LaunchTest):
             self.assertTrue(e["PSRT_JOB_DIR"].startswith(str(self.tmp)))
             self.assertEqual(e["PYTHONUNBUFFERED"], "1")
             self.assertNotIn("PSRT_LAUNCH_PSRTD", e)
-            self.assertEqual("PSRT_LISTEN_FD" in e, task == "coordinator:0")
+            self.assertEqual("PSRT_LISTEN_FD" in e, task in ("coordinator:0", "server:0"))
         self.assertEqual(len({e["PSRT_COORDINATOR"] for e in env.values()}), 1)
         for rank in ("0", "1"):
             e = env[f"worker:{rank}"]
