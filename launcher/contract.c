@@ -172,6 +172,10 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
         .grace_ns = role->grace_ns ? role->grace_ns : job->grace_ns,
         .listen = psrti_contract_takes_sockets(task),
     };
+    if (job->bind == PSRTI_BIND_CORES && role->kind == PSRTI_KIND_WORKER) {
+        launch->bind_part = task->local_rank;
+        launch->bind_parts = task->local_size;
+    }
     psrti_contract_env(job, task, &own);
     full_env(&own, &launch->env);
     psrti_env_clear(&own);

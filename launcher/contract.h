@@ -17,6 +17,7 @@ typedef struct psrti_launch {
     uint64_t grace_ns;
     int listen; /* the task's sockets are handed over from PSRTI_LISTEN_FD on; else its ports are
                    released just before it runs */
+    unsigned bind_part, bind_parts; /* its share of the host's cores; 0 parts: not bound */
 } psrti_launch_t;
 
 /* The task's addresses are known. */

@@ -34,6 +34,11 @@ typedef enum psrti_restart_when {
     PSRTI_RESTART_ALWAYS
 } psrti_restart_when_t;
 
+typedef enum psrti_bind {
+    PSRTI_BIND_NONE,
+    PSRTI_BIND_CORES /* each worker to its share of the host's cores */
+} psrti_bind_t;
+
 /* Which ends of a role's tasks make the job succeed. */
 typedef enum psrti_success {
     PSRTI_SUCCESS_DEFAULT, /* only before psrti_job_plan, which puts one of the others in place */
@@ -126,6 +131,7 @@ typedef struct psrti_job {
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
+    psrti_bind_t bind;
     int no_coordinator; /* of a job without libpsrt */
     int dry_run, json;  /* a plan only; in JSON */
     int quiet, no_prefix, timestamps, detach;

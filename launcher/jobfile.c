@@ -392,6 +392,7 @@ static psrt_status_t skip(psrti_reader_t *r, const json_t *value, void *object)
 }
 
 #define OBJECT psrti_job_t
+static const char *const bind_words[] = { "none", "cores", NULL };
 static const psrti_key_t job_keys[] = {
     { .name = "$schema", .type = PSRTI_KEY_READ, .read = skip },
     FIELD(PSRTI_KEY_TEXT, name, name),
@@ -407,6 +408,7 @@ static const psrti_key_t job_keys[] = {
     FIELD(PSRTI_KEY_TIME, grace, grace_ns),
     { .name = "security", .type = PSRTI_KEY_READ, .read = read_security },
     FIELD(PSRTI_KEY_TEXT, transport, transport),
+    FIELD(PSRTI_KEY_WORD, bind, bind, .words = bind_words),
     FIELD(PSRTI_KEY_BOOL, quiet, quiet),
     FIELD(PSRTI_KEY_BOOL, no_prefix, no_prefix),
     FIELD(PSRTI_KEY_BOOL, timestamps, timestamps),

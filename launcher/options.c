@@ -31,6 +31,7 @@ enum {
     OPT_HOSTFILE,
     OPT_NO_COORDINATOR,
     OPT_JSON,
+    OPT_BIND,
     OPT_LOG_DIR,
     OPT_TIMEOUT,
     OPT_START_TIMEOUT,
@@ -74,6 +75,7 @@ static const struct flag {
     { "security", OPT_SECURITY, "LEVEL",
       "PSRT_SECURITY of the tasks: encrypted, authenticated or off" },
     { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
+    { "bind", OPT_BIND, "cores|none", "bind each worker to its share of the host's cores" },
     { "no-coordinator", OPT_NO_COORDINATOR, NULL, "for programs that do not use libpsrt" },
     { "dry-run", OPT_DRY_RUN, NULL, "the same as the verb plan" },
     { "json", OPT_JSON, NULL, "plan in JSON" },
@@ -211,6 +213,14 @@ static psrt_status_t parse_export(psrti_job_t *job, const char *text)
     return st;
 }
 
+static psrt_status_t parse_bind(psrti_job_t *job, const char *text)
+{
+    if (strcmp(text, "cores") && strcmp(text, "none"))
+        return psrti_fail(PSRT_ERR_INVALID, "--bind %s: not one of cores, none", text);
+    job->bind = strcmp(text, "none") ? PSRTI_BIND_CORES : PSRTI_BIND_NONE;
+    return PSRT_OK;
+}
+
 static psrt_status_t parse_security(psrti_job_t *job, const char *text)
 {
     if (!psrti_job_set_security(job, text)) return PSRT_OK;
@@ -328,6 +338,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_GRACE: return parse_time("--grace", arg, 1, &job->grace_ns);
     case OPT_SECURITY: return parse_security(job, arg);
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
+    case OPT_BIND: return parse_bind(job, arg);
     case OPT_NO_COORDINATOR: job->no_coordinator = 1; return PSRT_OK;
     case OPT_DRY_RUN: job->dry_run = 1; return PSRT_OK;
     case OPT_JSON: job->dry_run = job->json = 1; return PSRT_OK;

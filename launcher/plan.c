@@ -102,8 +102,13 @@ static void print_table(const psrti_job_t *job)
 static void print_environment(const psrti_job_t *job, const psrti_task_t *task)
 {
     psrti_env_t own = { 0 };
+    psrti_launch_t launch;
     psrti_contract_env(job, task, &own);
+    psrti_contract_make(job, task, &launch);
     printf("\n%s\n", task->name);
+    if (launch.bind_parts)
+        printf("    bound to part %u of %u of the cores\n", launch.bind_part, launch.bind_parts);
+    psrti_launch_clear(&launch);
     if (task->role->directory) {
         fputs("    in directory ", stdout);
         print_quoted(task->role->directory);
@@ -156,12 +161,15 @@ static json_t *describe(const psrti_job_t *job, const psrti_task_t *task)
         json_array_append_new(gpus, json_integer(task->gpu_ids[i]));
     for (char *const *arg = launch.argv; *arg; arg++)
         json_array_append_new(argv, text(*arg));
-    json_t *object =
-        json_pack("{ss, ss, ss, si, si, so, so, so, so, so}", "host", job->hosts[task->host].name,
-                  "task", task->name, "role", task->role->name, "index", (int)task->index, "rank",
-                  (int)task->rank, "ports", ports, "gpus", gpus, "argv", argv, "directory",
-                  launch.directory ? text(launch.directory) : json_null(), "environment",
-                  environment(job, task));
+    json_t *object = json_pack(
+        "{ss, ss, ss, si, si, so, so, so, so, so, so}", "host", job->hosts[task->host].name, "task",
+        task->name, "role", task->role->name, "index", (int)task->index, "rank", (int)task->rank,
+        "ports", ports, "gpus", gpus, "argv", argv, "directory",
+        launch.directory ? text(launch.directory) : json_null(), "environment",
+        environment(job, task), "bind",
+        launch.bind_parts
+            ? json_pack("{si, si}", "part", (int)launch.bind_part, "parts", (int)launch.bind_parts)
+            : json_null());
     psrti_launch_clear(&launch);
     return object;
 }

@@ -28,10 +28,11 @@ static int bind_port(const char *address, int handed_over, uint16_t *port_p)
     if (!handed_over && addr.ss_family == AF_INET) v4->sin_addr.s_addr = htonl(INADDR_ANY);
     if (!handed_over && addr.ss_family == AF_INET6) v6->sin6_addr = in6addr_any;
     socklen_t len = addr.ss_family == AF_INET ? sizeof *v4 : sizeof *v6;
-    int on = 1, fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
-        bind(fd, (struct sockaddr *)&addr, len) || (handed_over && listen(fd, SOMAXCONN)) ||
+    /* Without SO_REUSEADDR: with it another program that sets it too could take the port, as long as
+     * nobody listens there. */
+    if (bind(fd, (struct sockaddr *)&addr, len) || (handed_over && listen(fd, SOMAXCONN)) ||
         getsockname(fd, (struct sockaddr *)&addr, &len)) {
         int error = errno;
         close(fd);

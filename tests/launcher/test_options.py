@@ -48,6 +48,7 @@ class Options(LaunchTest):
     def test_values(self):
         self.assert_usage("--security none: not one of encrypted, authenticated, off", "--security", "none", "--",
                           "x")
+        self.assert_usage("--bind x: not one of cores, none", "--bind", "x", "--", "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
@@ -160,6 +161,24 @@ class Environment(LaunchTest):
         mine = self.environments("-x", "OPENBLAS_NUM_THREADS=5", env={"OMP_NUM_THREADS": "3"})
         self.assertEqual(mine["worker:0"]["OMP_NUM_THREADS"], "3")
         self.assertEqual(mine["worker:0"]["OPENBLAS_NUM_THREADS"], "5")
+
+    def test_bind(self):
+        script = "echo @$PSRT_RANK $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status)"
+        bound, free = {}, {}
+        for found, flags in ((bound, ("--bind", "cores")), (free, ())):
+            code, out, err = self.shell(script, "--no-prefix", *flags)
+            self.assertEqual(code, 0, err)
+            for rank, text in re.findall(r"^@(\d) (\S+)$", out, re.M):
+                ends = [part.split("-") for part in text.split(",")]
+                found[rank] = {c for e in ends for c in range(int(e[0]), int(e[-1]) + 1)}
+        all_cpus = os.sched_getaffinity(0)
+        self.assertEqual(free, {"0": all_cpus, "1": all_cpus})
+        self.assertEqual(sorted(bound), ["0", "1"])
+        self.assertEqual(bound["0"] | bound["1"], all_cpus)
+        if bound["0"] != all_cpus:  # more than one core
+            self.assertFalse(bound["0"] & bound["1"])
+        _, out, _ = self.launch("plan", "--bind", "cores", "-w", "2", "--", "x")
+        self.assertIn("worker:1\n    bound to part 1 of 2 of the cores\n", out)
 
     def test_servers_run_the_workers_command(self):
         env = self.environments("--server-command", "same")
