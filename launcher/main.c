@@ -118,7 +118,9 @@ static int verb_render(int argc, char **argv)
 {
     psrti_render_t render = { 0 };
     psrt_status_t st = psrti_render_options(&argc, argv, &render);
-    return st ? report(st) : with_job(argc, argv, render_job, &render);
+    int code = st ? report(st) : with_job(argc, argv, render_job, &render);
+    psrti_render_clear(&render);
+    return code;
 }
 
 static const struct verb {

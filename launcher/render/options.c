@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -16,6 +17,7 @@ static const struct kind {
 } kinds[] = {
     { "marathon", psrti_render_marathon },
     { "k8s", psrti_render_k8s },
+    { "slurm", psrti_render_slurm },
 };
 
 static const char *const flag_names[] = { "dns-domain", "marathon-url", "namespace", "secret",
@@ -96,5 +98,16 @@ psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *r)
     }
     memmove(&argv[1], &argv[3], (size_t)(*argc - 2) * sizeof *argv);
     *argc -= 2;
-    return take_flags(r, argc, argv);
+    psrt_status_t st = take_flags(r, argc, argv);
+    if (st) return st;
+    /* getopt moves the words of the original. */
+    r->params.words = psrti_argv_copy(argv + 1);
+    return PSRT_OK;
+}
+
+void psrti_render_clear(psrti_render_t *r)
+{
+    for (char **word = r->params.words; word && *word; word++)
+        free(*word);
+    free(r->params.words);
 }

@@ -18,6 +18,7 @@ typedef struct psrti_render_params {
     const char *kube_namespace; /* k8s; NULL: that of the one who applies it */
     const char *secret; /* the name of an existing secret with the job's key; NULL: k8s makes one */
     const char *image;  /* of roles without one; NULL: that of the first role that has one */
+    char **words;       /* slurm: those that describe the job */
     unsigned base_port; /* the first of the job's ports */
     int jobset;         /* k8s: a JobSet in place of Jobs */
 } psrti_render_params_t;
@@ -31,6 +32,7 @@ typedef struct psrti_render {
 /* Takes "render", the kind and the flags of rendering out of argv; what is left describes the job.
  * ERR_INVALID says what is allowed. */
 psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *render);
+void psrti_render_clear(psrti_render_t *render);
 
 /* Each writes a whole file to `out`. ERR_INVALID: the description has something that the other system
  * cannot do, and which; nothing was written. */

@@ -375,5 +375,31 @@ esac
         self.assertIn("--base-port", render("k8s", "--base-port", "0", "--", "t", ok=False))
 
 
+class Slurm(unittest.TestCase):
+
+    def options(self, script):
+        return dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script, re.M))
+
+    def test_room(self):
+        out = render("slurm", "-s", "2", "-w", "3", "--", "t")
+        self.assertEqual(self.options(out), {"job-name": "psrt-job", "ntasks": "5", "cpus-per-task": "1",
+                                             "signal": "B:TERM@60"})
+        out = render("slurm", "--set", "name=net", "--set", "roles.worker.cpus=2.5", "--set", "roles.worker.mem=1000",
+                     "--set", "roles.worker.gpus=1", "--timeout", "90m", "-s", "0", "-w", "4", "--", "t")
+        self.assertEqual(self.options(out), {
+            "job-name": "net", "ntasks": "4", "cpus-per-task": "3", "mem-per-cpu": "334M", "gpus-per-task": "1",
+            "time": "92", "signal": "B:TERM@60"})
+
+    def test_it_starts_the_same_description(self):
+        words = ["-w", "2", "--no-coordinator", "--", "t"] + NASTY
+        with tempfile.TemporaryDirectory() as d:
+            with open(d + "/psrt-launch", "w") as f:
+                f.write('#!/bin/sh\nprintf "%s\\0" "$@"\n')
+            os.chmod(d + "/psrt-launch", 0o755)
+            r = subprocess.run(["bash"], input=render("slurm", *words).encode(), stdout=subprocess.PIPE, check=True,
+                               env={**os.environ, "PATH": d + ":" + os.environ["PATH"]})
+        self.assertEqual(r.stdout.decode().split("\0")[:-1], ["run", "--set", "backend=slurm"] + words)
+
+
 if __name__ == "__main__":
     unittest.main()
