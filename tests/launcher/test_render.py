@@ -391,7 +391,7 @@ class Slurm(unittest.TestCase):
             "time": "92", "signal": "B:TERM@60"})
 
     def test_it_starts_the_same_description(self):
-        words = ["-w", "2", "--no-coordinator", "--", "t"] + NASTY
+        words = ["-w", "2", "-s", "0", "--no-coordinator", "--", "t"] + NASTY
         with tempfile.TemporaryDirectory() as d:
             with open(d + "/psrt-launch", "w") as f:
                 f.write('#!/bin/sh\nprintf "%s\\0" "$@"\n')
