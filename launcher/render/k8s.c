@@ -16,8 +16,8 @@
 #include "launcher/render/yaml.h"
 
 #define LABEL_MAX 63
-#define INDEX_MARK 4029384756u
-#define RANK_MARK 4029384757u
+#define INDEX_MARK 1829384756u
+#define RANK_MARK 1829384757u
 #define INDEX_TEXT "$(JOB_COMPLETION_INDEX)"
 #define KEY_ENTRY "key"
 /* A coordinator or server that cannot resolve names yet, or was moved, is started again. */
@@ -71,7 +71,10 @@ static psrt_status_t environment(const psrti_task_t *t, const psrti_render_text_
     snprintf(rank, sizeof rank, "%u", RANK_MARK);
     json_object_foreach(text->env, name, value)
     {
-        const char *v = json_string_value(value);
+        /* A pod is a node of its own. */
+        int is_node = !strcmp(name, "NODE_RANK") || !strcmp(name, "GROUP_RANK");
+        const char *v = is_node ? json_string_value(json_object_get(text->env, "RANK"))
+                                : json_string_value(value);
         if (!strcmp(v, rank))
             json_array_append_new(ranks, json_string(name));
         else if (strstr(v, rank))
@@ -194,6 +197,20 @@ static json_t *index_variable(void)
                      "metadata.annotations['batch.kubernetes.io/job-completion-index']");
 }
 
+/* A pod is a node of its own, but the rank of one is not known before it starts. */
+static psrt_status_t check_no_node_rank(const psrti_job_t *job, const psrti_role_t *role)
+{
+    char *const shell[] = { role->shell, NULL };
+    char *const *const lists[] = { role->argv, shell, role->env.entries, job->env.entries };
+    for (size_t i = 0; i < PSRTI_COUNT(lists); i++)
+        for (char *const *word = lists[i]; word && *word; word++)
+            if (strstr(*word, "{node_rank}"))
+                return psrti_fail(PSRT_ERR_INVALID,
+                                  "role %s: {node_rank} cannot be expanded by k8s: use {rank}",
+                                  role->name);
+    return PSRT_OK;
+}
+
 static psrt_status_t pod_of(const psrti_job_t *job, const psrti_render_params_t *p,
                             const psrti_task_t *t, json_t **pod_p)
 {
@@ -204,7 +221,8 @@ static psrt_status_t pod_of(const psrti_job_t *job, const psrti_render_params_t 
         return psrti_fail(PSRT_ERR_INVALID,
                           "role %s has no image, and a pod needs one: give \"image\" or --image",
                           role->name);
-    psrt_status_t st = psrti_render_text(job, t, &text);
+    psrt_status_t st = check_no_node_rank(job, role);
+    if (!st) st = psrti_render_text(job, t, &text);
     if (st) return st;
     json_t *env = json_pack("[o]", index_variable()), *args = json_array(), *ranks = json_array();
     st = environment(t, &text, env, ranks);

@@ -17,11 +17,11 @@
 
 /* What the shell of a task does around its command, "$@": it hands a failure to Marathon, and after success
  * waits to be killed. Mesos sends SIGTERM to every process of a task, so the shell only has to survive it until
- * its command has ended. */
+ * its command has ended, and then not to wait. */
 #define RUN_AND_WAIT                                                                               \
-    "trap : TERM INT; \"$@\" & pid=$!; wait $pid; code=$?; "                                       \
+    "stop=; trap stop=1 TERM INT; \"$@\" & pid=$!; wait $pid; code=$?; "                           \
     "while kill -0 $pid 2>/dev/null; do wait $pid; code=$?; done; trap - TERM INT; "               \
-    "[ $code -eq 0 ] || exit $code; "
+    "[ $code -eq 0 ] && [ -z \"$stop\" ] || exit $code; "
 #define HOLD "echo 'done; held until the group is deleted' >&2; exec sleep infinity"
 
 /* ---- where tasks are ------------------------------------------------------------------------- */

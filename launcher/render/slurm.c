@@ -41,15 +41,15 @@ psrt_status_t psrti_render_slurm(psrti_job_t *job, const psrti_render_params_t *
         fprintf(out, "#SBATCH --mem-per-cpu=%lluM\n",
                 (unsigned long long)((room.mem_mb + room.cpus - 1) / room.cpus));
     if (room.gpus) fprintf(out, "#SBATCH --gpus-per-task=%u\n", room.gpus);
-    if (job->timeout_ns)
-        /* The launcher's own limit comes first, with the name of who still ran. */
+    if (job->timeout_ns) /* The launcher's own limit comes first, with the name of who still ran. */
         fprintf(out, "#SBATCH --time=%llu\n",
                 (unsigned long long)((job->timeout_ns + job->grace_ns) / NS_PER_MINUTE + 2));
-    fprintf(out,
-            "#SBATCH --signal=B:TERM@60\n"
-            "# psrt-launch starts an agent on each node; other options of sbatch may be added above.\n"
-            "exec psrt-launch run --set backend=slurm %s\n",
-            words);
+    fprintf(
+        out,
+        "#SBATCH --signal=B:TERM@60\n"
+        "# psrt-launch starts an agent on each node; other options of sbatch may be added above.\n"
+        "exec psrt-launch run --set backend=slurm %s\n",
+        words);
     free(words);
     return PSRT_OK;
 }

@@ -280,7 +280,8 @@ class Kubernetes(unittest.TestCase):
             argv, env = self.run_task(self.pod(docs, "j-worker"), i)
             self.assertEqual(argv, NASTY + [str(i), str(i), f"j-worker-{i}.j", "2222", ",".join(hosts)])
             self.assertEqual(env["NASTY"], "|".join(NASTY))
-            self.assertEqual(env["RANK"], str(i))
+            self.assertEqual([env[n] for n in ("RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_RANK")],
+                             [str(i), str(i), str(i), "0"])
             self.assertEqual(json.loads(env["TF_CONFIG"]),
                              {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": i}})
 
@@ -291,7 +292,7 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual([env["RANK"], env["WORLD_SIZE"]], ["0", "3"])
         for i in range(2):
             _, env = self.run_task(self.pod(docs, "j-worker"), i)
-            self.assertEqual([env["RANK"], env["WORLD_SIZE"]], [str(i + 1), "3"])
+            self.assertEqual([env["RANK"], env["NODE_RANK"], env["WORLD_SIZE"]], [str(i + 1), str(i + 1), "3"])
             self.assertEqual(json.loads(env["TF_CONFIG"])["task"], {"type": "worker", "index": i})
         f = job_file(self, name="j", coordinator=False, roles={
             "chief": {"count": 1, "image": "i", "argv": ["t"]},
@@ -369,6 +370,8 @@ esac
     def test_what_cannot_be(self):
         f = job_file(self, name="j", roles={"worker": {"count": 1, "argv": ["t"]}})
         self.assertIn("image", render("k8s", "--config", f, ok=False))
+        f = job_file(self, name="j", roles={"worker": {"image": "i", "argv": ["t", "{node_rank}"]}})
+        self.assertIn("{rank}", render("k8s", "--config", f, ok=False))
         f = job_file(self, name="j" * 60, roles=roles())
         self.assertIn("63", render("k8s", "--config", f, ok=False))
         self.assertIn("did you mean k8s", render("k8", "-w", "1", "--", "t", ok=False))
