@@ -40,8 +40,7 @@ void psrti_bind_share(const char *sysfs, const cpu_set_t *allowed, unsigned part
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (!CPU_ISSET(i, allowed)) continue;
         int core = read_id(sysfs, i, "core_id");
-        cpus[count++] =
-            (cpu_t){ read_id(sysfs, i, "physical_package_id"), core < 0 ? i : core, i };
+        cpus[count++] = (cpu_t){ read_id(sysfs, i, "physical_package_id"), core < 0 ? i : core, i };
     }
     qsort(cpus, count, sizeof *cpus, by_place);
     for (unsigned i = 0; i < count; i++) {
