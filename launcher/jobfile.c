@@ -161,7 +161,7 @@ static psrt_status_t read_constraints(psrti_reader_t *r, const json_t *value, vo
 /* A role as it stands in the document; what stands there together is judged together. */
 typedef struct role_text {
     psrti_role_t role;
-    unsigned count, min, max; /* UINT_MAX: not given */
+    unsigned count, min; /* UINT_MAX: not given */
     char **argv, *command;
     int shell;
 } role_text_t;
@@ -186,7 +186,6 @@ static const psrti_key_t role_keys[] = {
     FIELD(PSRTI_KEY_WORD, kind, role.kind, .words = kind_words),
     FIELD(PSRTI_KEY_COUNT, count, count, .max = PSRTI_JOB_TASKS_MAX),
     FIELD(PSRTI_KEY_COUNT, min, min, .max = PSRTI_JOB_TASKS_MAX),
-    FIELD(PSRTI_KEY_COUNT, max, max, .max = PSRTI_JOB_TASKS_MAX),
     { .name = "argv", .type = PSRTI_KEY_READ, .read = read_argv },
     FIELD(PSRTI_KEY_TEXT, command, command),
     FIELD(PSRTI_KEY_BOOL, shell, shell),
@@ -220,17 +219,13 @@ static psrt_status_t take_command(psrti_reader_t *r, role_text_t *text)
     return PSRT_OK;
 }
 
-/* A count alone is fixed; min and max make it elastic, starting with as many as there may be. */
+/* A count alone is fixed; with min it is elastic, and starts with as many as there may be. */
 static psrt_status_t take_count(psrti_reader_t *r, const role_text_t *text, psrti_role_t *role)
 {
-    if (text->count != UINT_MAX) role->count = role->min = role->max = text->count;
+    if (text->count != UINT_MAX) psrti_role_set_count(role, text->count);
     if (text->min != UINT_MAX) role->min = text->min;
-    if (text->max != UINT_MAX) role->max = text->max;
-    if (text->count == UINT_MAX && text->max != UINT_MAX) role->count = text->max;
-    if (role->min > role->count || role->count > role->max)
-        return psrti_reader_fail(r, "min %u, count %u, max %u: these must not decrease", role->min,
-                                 role->count, role->max);
-    return PSRT_OK;
+    if (role->min <= role->count) return PSRT_OK;
+    return psrti_reader_fail(r, "min %u is more than count %u", role->min, role->count);
 }
 
 static psrt_status_t read_role(psrti_reader_t *r, const char *name, const json_t *value,
@@ -241,7 +236,7 @@ static psrt_status_t read_role(psrti_reader_t *r, const char *name, const json_t
                                  PSRTI_ROLE_NAME_MAX - 1);
     psrti_role_t *role = psrti_job_role(job, name);
     if (!role) role = psrti_job_add_role(job, name);
-    role_text_t text = { .role = *role, .count = UINT_MAX, .min = UINT_MAX, .max = UINT_MAX };
+    role_text_t text = { .role = *role, .count = UINT_MAX, .min = UINT_MAX };
     psrt_status_t st = psrti_read_object(r, value, role_keys, PSRTI_COUNT(role_keys), &text);
     if (!st) st = take_command(r, &text);
     if (!st) st = take_count(r, &text, &text.role);

@@ -71,19 +71,29 @@ static int fits(const placer_t *p, const psrti_role_t *role, unsigned h, char *w
     return pos == 0;
 }
 
-static void take(placer_t *p, psrti_task_t *task, unsigned host)
+static void count(use_t *use, const psrti_role_t *role)
 {
-    use_t *use = &p->use[host];
-    task->host = host;
-    use->cpus += task->role->cpus;
-    use->mem_mb += task->role->mem_mb;
-    use->workers += task->role->kind == PSRTI_KIND_WORKER;
-    p->taken[host] = ++use->of_role;
-    for (unsigned id = 0, i = 0; i < task->gpu_count; id++) {
+    use->cpus += role->cpus;
+    use->mem_mb += role->mem_mb;
+    use->workers += role->kind == PSRTI_KIND_WORKER;
+}
+
+static void take_gpus(use_t *use, psrti_task_t *task)
+{
+    for (unsigned id = 0, i = 0; i < task->gpu_count && id < PSRTI_JOB_GPUS_MAX; id++) {
         if (use->gpus >> id & 1) continue;
         use->gpus |= UINT64_C(1) << id;
         task->gpu_ids[i++] = id;
     }
+}
+
+static void take(placer_t *p, psrti_task_t *task, unsigned host)
+{
+    use_t *use = &p->use[host];
+    task->host = host;
+    count(use, task->role);
+    take_gpus(use, task);
+    p->taken[host] = ++use->of_role;
 }
 
 /* ---- all tasks of a role --------------------------------------------------------------------- */
@@ -129,11 +139,11 @@ static psrt_status_t fits_nowhere(const placer_t *p, const psrti_task_t *task)
 }
 
 /* Tasks of a role lie side by side. `first`: where the first goes; NONE: wherever it fits. */
-static psrt_status_t place_role(placer_t *p, psrti_task_t *tasks, size_t count, unsigned first)
+static psrt_status_t place_role(placer_t *p, psrti_task_t *tasks, size_t n, unsigned first)
 {
     for (unsigned h = 0; h < p->job->host_count; h++)
         p->taken[h] = p->use[h].of_role = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < n; i++) {
         unsigned host = i || first == NONE ? choose(p, tasks[i].role) : first;
         if (host == NONE || !fits(p, tasks[i].role, host, NULL)) return fits_nowhere(p, &tasks[i]);
         take(p, &tasks[i], host);
@@ -149,7 +159,7 @@ static int follows_its_first(const psrti_role_t *role)
 }
 
 /* With CLUSTER the first task decides for all: one place of it after the other is tried. */
-static psrt_status_t place_cluster(placer_t *p, psrti_task_t *tasks, size_t count)
+static psrt_status_t place_cluster(placer_t *p, psrti_task_t *tasks, size_t n)
 {
     size_t size = p->job->host_count * sizeof *p->use;
     use_t *before = psrti_xcalloc(p->job->host_count, sizeof *before);
@@ -157,7 +167,7 @@ static psrt_status_t place_cluster(placer_t *p, psrti_task_t *tasks, size_t coun
     psrt_status_t st = PSRT_ERR_INVALID;
     for (unsigned h = 0; st && h < p->job->host_count; h++) {
         memcpy(p->use, before, size);
-        st = place_role(p, tasks, count, h);
+        st = place_role(p, tasks, n, h);
     }
     free(before);
     return st;
@@ -216,4 +226,55 @@ psrt_status_t psrti_place(psrti_job_t *job)
     free(p.use);
     free(p.taken);
     return st;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+static placer_t without(const psrti_job_t *job, const psrti_task_t *except)
+{
+    placer_t p = { .job = (psrti_job_t *)job,
+                   .use = psrti_xcalloc(job->host_count, sizeof *p.use),
+                   .taken = psrti_xcalloc(job->host_count, sizeof *p.taken) };
+    for (size_t i = 0; i < job->task_count; i++) {
+        const psrti_task_t *task = &job->tasks[i];
+        if (task == except) continue;
+        count(&p.use[task->host], task->role);
+        p.taken[task->host] += task->role == except->role;
+        for (unsigned k = 0; k < task->gpu_count; k++)
+            p.use[task->host].gpus |= UINT64_C(1) << task->gpu_ids[k];
+    }
+    return p;
+}
+
+int psrti_place_allows(const psrti_job_t *job, const psrti_task_t *task, unsigned host)
+{
+    placer_t p = without(job, task);
+    int allowed = fits(&p, task->role, host, NULL);
+    free(p.use);
+    free(p.taken);
+    return allowed;
+}
+
+static int has_local_rank(const psrti_job_t *job, const psrti_task_t *except, unsigned host,
+                          unsigned rank)
+{
+    for (size_t i = 0; i < job->task_count; i++) {
+        const psrti_task_t *task = &job->tasks[i];
+        if (task != except && task->host == host && task->role->kind == except->role->kind &&
+            task->local_rank == rank)
+            return 1;
+    }
+    return 0;
+}
+
+void psrti_place_move(psrti_job_t *job, psrti_task_t *task, unsigned host)
+{
+    placer_t p = without(job, task);
+    take_gpus(&p.use[host], task);
+    task->host = host;
+    for (task->local_rank = 0; has_local_rank(job, task, host, task->local_rank);)
+        task->local_rank++;
+    task->local_size = task->local_rank + 1;
+    free(p.use);
+    free(p.taken);
 }

@@ -14,4 +14,9 @@
  * the task that fits nowhere, and for each host why not. */
 psrt_status_t psrti_place(psrti_job_t *job);
 
+/* For a task that is to run elsewhere than planned: whether it fits there beside all others where
+ * they are now; the move, with GPUs and a local rank that no other task there has. */
+int psrti_place_allows(const psrti_job_t *job, const psrti_task_t *task, unsigned host);
+void psrti_place_move(psrti_job_t *job, psrti_task_t *task, unsigned host);
+
 #endif

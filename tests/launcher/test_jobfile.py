@@ -66,7 +66,6 @@ GOOD = {
             "worker": {
                 "min": 1,
                 "count": 2,
-                "max": 3,
                 "argv": ["./train", "", "--lr", "0 1", "{task_index}", "{}"],
                 "shell": False,
                 "cpus": 0.5,
@@ -210,7 +209,7 @@ BAD_TOGETHER = {
     "decreasing": (job({
         "min": 3,
         "count": 2
-    }), "roles.worker: min 3, count 2, max 2"),
+    }), "roles.worker: min 3 is more than count 2"),
     "twice": (job(hosts=["h1:2", "h1"]), "hosts[1]: host h1 is there twice"),
     "regular expression": (job({"constraints": [["hostname", "LIKE", "("]]}),
                            "not a regular expression"),

@@ -143,6 +143,41 @@ Test(place, gpus_are_nobodys_elses)
     psrti_job_release(&job);
 }
 
+Test(place, moves_where_there_is_room)
+{
+    psrti_job_t job;
+    begin(&job, "a:2,b:2,c:3");
+    job.hosts[0].gpus = 2;
+    job.hosts[1].gpus = 3;
+    job.hosts[2].gpus = 1;
+    psrti_role_t *role = add(&job, "worker", 3);
+    role->gpus = 1;
+    constrain(role, "hostname", "UNLIKE", "x");
+    expect(&job, "0 0 1");
+    psrti_task_t *task = &job.tasks[1];
+    cr_assert(psrti_place_allows(&job, task, 0));
+    cr_assert(psrti_place_allows(&job, task, 1));
+    psrti_place_move(&job, task, 1);
+    cr_assert_eq(task->host, 1);
+    cr_assert_eq(job.tasks[2].gpu_ids[0], 0);
+    cr_assert_eq(task->gpu_ids[0], 1); /* not the one of worker:2 */
+    cr_assert_eq(task->local_rank, 1);
+    cr_assert(!psrti_place_allows(&job, &job.tasks[0], 1)); /* both slots are taken */
+    psrti_place_move(&job, task, 2);
+    cr_assert(!psrti_place_allows(&job, &job.tasks[0], 2)); /* its GPU is taken */
+    cr_assert_eq(task->gpu_ids[0], 0);
+    cr_assert_eq(task->local_rank, 0);
+    psrti_job_release(&job);
+
+    begin(&job, "a,b");
+    role = add(&job, "worker", 2);
+    constrain(role, "hostname", "UNIQUE", NULL);
+    expect(&job, "0 1");
+    cr_assert(!psrti_place_allows(&job, &job.tasks[0], 1));
+    cr_assert(psrti_place_allows(&job, &job.tasks[0], 0));
+    psrti_job_release(&job);
+}
+
 static void racks(psrti_job_t *job, const char *const *names)
 {
     for (size_t i = 0; i < job->host_count; i++)
