@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/topology.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <hwloc.h>
 #include <limits.h>
@@ -12,21 +13,54 @@
 
 #define MAX_CPUS (1 << 20)
 
-/* 0 when the mask cannot be read. The kernel wants a mask as large as its own, whose size only it
+typedef struct affinity {
+    unsigned cores, first;
+} affinity_t;
+
+static affinity_t look_at(const cpu_set_t *set, size_t size)
+{
+    affinity_t a = { .cores = (unsigned)CPU_COUNT_S(size, set) };
+    while (a.cores && !CPU_ISSET_S(a.first, size, set))
+        a.first++;
+    return a;
+}
+
+/* Zeros when the mask cannot be read. The kernel wants a mask as large as its own, whose size only it
  * knows. */
-static unsigned affinity_cores(void)
+static affinity_t affinity(void)
 {
     for (int cpus = CPU_SETSIZE; cpus <= MAX_CPUS; cpus *= 2) {
         size_t size = CPU_ALLOC_SIZE(cpus);
         cpu_set_t *set = CPU_ALLOC(cpus);
-        if (!set) return 0;
+        if (!set) break;
         int failed = sched_getaffinity(0, size, set) != 0;
         int too_small = failed && errno == EINVAL;
-        unsigned count = failed ? 0 : (unsigned)CPU_COUNT_S(size, set);
+        affinity_t a = { 0 };
+        if (!failed) a = look_at(set, size);
         CPU_FREE(set);
-        if (!too_small) return count;
+        if (!too_small) return a;
     }
-    return 0;
+    return (affinity_t){ 0 };
+}
+
+/* 0 where the kernel does not say. */
+static unsigned node_of(const char *cpu_root, unsigned cpu)
+{
+    char path[PATH_MAX];
+    unsigned node = 0;
+    snprintf(path, sizeof path, "%s/cpu%u", cpu_root, cpu);
+    DIR *dir = opendir(path);
+    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        if (sscanf(e->d_name, "node%u", &node) == 1) break;
+    if (dir) closedir(dir);
+    return node;
+}
+
+uint32_t psrti_topology_place(const char *cpu_root)
+{
+    unsigned cpu = affinity().first;
+    unsigned node = node_of(cpu_root ? cpu_root : "/sys/devices/system/cpu", cpu);
+    return PSRTI_MIN(node, 0xfffu) << 20 | PSRTI_MIN(cpu, MAX_CPUS - 1u);
 }
 
 /* First line of dir/name without newline; 0 on success. */
@@ -135,7 +169,7 @@ static unsigned cgroup_cores(const char *root)
 
 unsigned psrti_topology_cores(const char *cgroup_root)
 {
-    unsigned cores = affinity_cores();
+    unsigned cores = affinity().cores;
     unsigned quota = cgroup_cores(cgroup_root ? cgroup_root : "/sys/fs/cgroup");
     cores = PSRTI_MIN(cores, quota);
     return PSRTI_MAX(cores, 1u);

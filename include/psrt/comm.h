@@ -92,7 +92,7 @@ typedef struct psrt_comm_attr {
     size_t size;
     uint32_t rank;        /**< of the caller in it                                          */
     uint32_t ranks;       /**< members                                                      */
-    uint32_t hosts;       /**< hosts they are on                                            */
+    uint32_t hosts;       /**< hosts they are on: ranks of one share memory; 0: not ready */
     psrt_status_t status; /**< OK; ERR_BUSY: not ready yet; else what it failed with      */
 } psrt_comm_attr_t;
 #define PSRT_COMM_ATTR_INIT                                                                        \

@@ -94,6 +94,8 @@ typedef struct psrti_coll_env {
 
 typedef struct psrti_coll_params {
     uint32_t rank, workers; /* in the job */
+    uint64_t host;          /* workers with the same one share memory                 */
+    uint32_t place;         /* on the host: workers whose places are near are near    */
     const psrti_kernels_t *kernels;
     uint64_t
         eager; /* bytes of an operation sent to a peer that has not begun it; the same on all ranks */
@@ -159,6 +161,7 @@ const char *psrti_comm_text(const psrti_comm_t *comm); /* of a failure */
 const char *psrti_comm_name(const psrti_comm_t *comm);
 uint32_t psrti_comm_rank(const psrti_comm_t *comm);
 uint32_t psrti_comm_size(const psrti_comm_t *comm);
+uint32_t psrti_comm_hosts(const psrti_comm_t *comm);        /* 0: not known yet */
 const uint32_t *psrti_comm_ranks(const psrti_comm_t *comm); /* in the job, by member */
 uint64_t
 psrti_comm_key(const psrti_comm_t *comm); /* the same on all members; of this list and name */

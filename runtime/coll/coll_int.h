@@ -59,10 +59,19 @@ typedef struct psrti_colldebt {
     psrti_collctl_t *ctl;
 } psrti_colldebt_t;
 
+/* What a member says of itself in its OPEN. */
+typedef struct psrti_collcard {
+    uint32_t handle; /* of its communicator */
+    uint64_t host;
+    uint32_t place;
+    uint64_t chunk, eager;
+} psrti_collcard_t;
+
 /* An OPEN that no communicator here has asked for yet. */
 typedef struct psrti_collopen {
     psrti_list_t node;
-    psrt_hdr_t hdr;
+    uint64_t key;
+    psrti_collcard_t card;
 } psrti_collopen_t;
 
 typedef struct psrti_collpeer {
@@ -246,7 +255,8 @@ typedef struct psrti_pair {
 
 typedef struct psrti_collmember {
     uint32_t handle; /* of its communicator; 0: has not come */
-    uint64_t incarnation;
+    uint32_t place;
+    uint64_t host, incarnation;
     psrti_collknown_t known;
     psrti_pair_t *pair; /* made when first used */
     uint64_t early;     /* bytes and messages of it that were not wanted yet */
@@ -280,8 +290,8 @@ struct psrti_comm {
     uint32_t doomed;    /* their number */
     uint64_t since;     /* while it assembles, or has failed: when something last happened */
     int has_moved;
-    uint64_t early_max; /* of a member */
-    uint32_t hosts;
+    uint64_t early_max;      /* of a member */
+    psrti_coll_topo_t *topo; /* once ready */
     psrti_colllane_t lane;
     psrti_collslot_t slots[PSRTI_COLL_AHEAD];
     psrti_collpast_t past[PSRTI_COLL_HISTORY];
@@ -313,7 +323,7 @@ void psrti_parcel_free(psrti_coll_t *coll, psrti_parcel_t *parcel);
 void psrti_parcels_copy_from(psrti_coll_t *coll, uint32_t rank);
 
 /* meet.c */
-psrt_rx_t psrti_meet_open(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *hdr);
+psrt_rx_t psrti_meet_open(psrti_coll_t *coll, uint32_t rank, const psrt_msg_t *msg);
 void psrti_meet_send_opens(psrti_coll_t *coll, uint32_t rank);
 void psrti_meet_lost(psrti_comm_t *comm, uint32_t member);
 void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *hdr,
@@ -341,7 +351,7 @@ void psrti_comm_closed(psrti_comm_t *comm, uint32_t member, uint64_t calls);
 int psrti_comm_check_closed(psrti_comm_t *comm, const psrti_collop_t *op);
 void psrti_comm_aborted(psrti_comm_t *comm, uint32_t member, const psrt_hdr_t *hdr,
                         const char *data);
-void psrti_comm_find_hosts(psrti_comm_t *comm);
+psrt_status_t psrti_comm_find_hosts(psrti_comm_t *comm);
 uint8_t psrti_comm_algorithm(const psrti_comm_t *comm, const psrti_coll_call_t *call);
 
 /* text.c */

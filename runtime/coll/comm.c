@@ -41,27 +41,30 @@ const char *psrti_member_name(const comm_t *comm, uint32_t member, char buf[128]
     return buf;
 }
 
-static uint32_t host_number(const comm_t *comm, uint32_t member)
+/* All have come and said where they are. */
+psrt_status_t psrti_comm_find_hosts(comm_t *comm)
 {
-    const psrti_view_t *view = comm->coll->view;
-    for (uint32_t m = 0; view && m < member; m++)
-        if (comm->ranks[member] < view->nworkers && comm->ranks[m] < view->nworkers &&
-            strcmp(view->workers[comm->ranks[m]].host, view->workers[comm->ranks[member]].host) ==
-                0)
-            return m;
-    return member;
+    const psrti_coll_params_t *p = &comm->coll->p;
+    uint64_t *host = malloc(comm->size * sizeof *host);
+    uint32_t *place = malloc(comm->size * sizeof *place);
+
+    comm->members[comm->rank].host = p->host;
+    comm->members[comm->rank].place = p->place;
+    for (uint32_t m = 0; host && place && m < comm->size; m++) {
+        host[m] = comm->members[m].host;
+        place[m] = comm->members[m].place;
+    }
+    if (host && place) comm->topo = psrti_coll_topo_new(comm->size, host, place);
+    free(host);
+    free(place);
+    return comm->topo ? PSRT_OK : PSRT_ERR_NO_MEMORY;
 }
 
-void psrti_comm_find_hosts(comm_t *comm)
-{
-    comm->hosts = 0;
-    for (uint32_t m = 0; m < comm->size; m++)
-        comm->hosts += host_number(comm, m) == m;
-}
+uint32_t psrti_comm_hosts(const comm_t *comm) { return comm->topo ? comm->topo->hosts : 0; }
 
 uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
 {
-    psrti_coll_site_t site = { .hosts = comm->hosts, .tune = &comm->coll->tune };
+    psrti_coll_site_t site = { .hosts = psrti_coll_hosts(comm->topo), .tune = &comm->coll->tune };
     int is_v = call->what == PSRTI_COLL_ALLGATHERV || call->what == PSRTI_COLL_ALLTOALLV;
     uint64_t bytes = 0;
     if (psrti_layout_is_pair(call->what)) return PSRTI_ALG_DIRECT;
@@ -248,6 +251,7 @@ void psrti_comm_forget(comm_t *comm)
     for (uint32_t m = 0; comm->members && m < comm->size; m++)
         free(comm->members[m].pair);
     free(comm->members);
+    psrti_coll_topo_free(comm->topo);
     free(comm->ranks);
     free(comm->place);
     free(comm->wider);

@@ -8,6 +8,7 @@
 #include "runtime/coll/coll_int.h"
 
 #define OPENS_MAX 4096 /* of a worker that nothing here asked for */
+#define OPEN_BYTES 12
 
 typedef psrti_comm_t comm_t;
 
@@ -29,12 +30,28 @@ static uint64_t key_of(const comm_t *comm)
 static void send_open(comm_t *comm, uint32_t member)
 {
     const psrti_coll_params_t *p = &comm->coll->p;
+    uint8_t where[OPEN_BYTES];
     psrt_hdr_t hdr = { .seq = comm->key,
                        .offset = comm->handle,
                        .step = p->chunk,
                        .term = (uint32_t)PSRTI_MIN(p->eager, UINT32_MAX),
                        .seq_floor = PSRTI_COLL_OPEN };
-    psrti_peer_tell(comm->coll, comm->ranks[member], &hdr, NULL, 0);
+    psrti_put64(where, p->host);
+    psrti_put32(where + 8, p->place);
+    psrti_peer_tell(comm->coll, comm->ranks[member], &hdr, where, sizeof where);
+}
+
+/* 0: it is none. */
+static int read_card(const psrt_msg_t *msg, psrti_collcard_t *card)
+{
+    const psrt_hdr_t *hdr = &msg->hdr;
+    if (!hdr->offset || hdr->offset > UINT32_MAX || msg->len != OPEN_BYTES || !msg->data) return 0;
+    *card = (psrti_collcard_t){ .handle = (uint32_t)hdr->offset,
+                                .chunk = hdr->step,
+                                .eager = hdr->term,
+                                .host = psrti_get64(msg->data),
+                                .place = psrti_get32((const uint8_t *)msg->data + 8) };
+    return 1;
 }
 
 static int view_calls_alive(const psrti_coll_t *coll, uint32_t rank)
@@ -53,33 +70,39 @@ static void assembled(comm_t *comm)
     comm->state = PSRTI_COMM_READY;
     psrti_list_remove(&comm->meeting_node);
     psrti_collop_t *op = comm->creation;
+    if (psrti_comm_find_hosts(comm) != PSRT_OK) {
+        psrti_comm_fail(comm, PSRT_ERR_NO_MEMORY, psrt_status_text(PSRT_ERR_NO_MEMORY));
+        return;
+    }
     comm->creation = NULL;
-    psrti_comm_find_hosts(comm);
     psrti_coll_end(op, PSRT_OK, NULL);
 }
 
-static int has_same_settings(comm_t *comm, uint32_t member, const psrt_hdr_t *hdr)
+static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard_t *card)
 {
     const psrti_coll_params_t *p = &comm->coll->p;
     char text[PSRTI_COLL_TEXT], name[128];
-    if (hdr->step == p->chunk && hdr->term == (uint32_t)PSRTI_MIN(p->eager, UINT32_MAX)) return 1;
+    if (card->chunk == p->chunk && card->eager == PSRTI_MIN(p->eager, UINT32_MAX)) return 1;
     snprintf(text, sizeof text,
-             "%s: %s has chunks of %llu bytes and an eager limit of %u, rank %u has %llu "
+             "%s: %s has chunks of %llu bytes and an eager limit of %llu, rank %u has %llu "
              "and %llu: PSRT_COLL_CHUNK must be the same on all ranks",
-             comm->title, psrti_member_name(comm, member, name), (unsigned long long)hdr->step,
-             hdr->term, comm->rank, (unsigned long long)p->chunk, (unsigned long long)p->eager);
+             comm->title, psrti_member_name(comm, member, name), (unsigned long long)card->chunk,
+             (unsigned long long)card->eager, comm->rank, (unsigned long long)p->chunk,
+             (unsigned long long)p->eager);
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
     return 0;
 }
 
-static void take_open(comm_t *comm, uint32_t member, const psrt_hdr_t *hdr)
+static void take_open(comm_t *comm, uint32_t member, const psrti_collcard_t *card)
 {
     psrti_collmember_t *m = &comm->members[member];
-    m->handle = (uint32_t)hdr->offset;
+    m->handle = card->handle;
+    m->host = card->host;
+    m->place = card->place;
     m->incarnation = comm->coll->peers[comm->ranks[member]].incarnation;
     m->seen_alive = 1;
     comm->has_moved = 1;
-    if (has_same_settings(comm, member, hdr) && --comm->missing == 0) assembled(comm);
+    if (has_same_settings(comm, member, card) && --comm->missing == 0) assembled(comm);
 }
 
 /* The oldest OPEN of this worker that fits. */
@@ -88,31 +111,33 @@ static void look_for_open(comm_t *comm, uint32_t member)
     psrti_collpeer_t *peer = &comm->coll->peers[comm->ranks[member]];
     for (psrti_list_t *n = peer->opens.next; n != &peer->opens; n = n->next) {
         psrti_collopen_t *open = PSRTI_LIST_ENTRY(n, psrti_collopen_t, node);
-        if (open->hdr.seq != comm->key) continue;
+        if (open->key != comm->key) continue;
         psrti_list_remove(n);
         peer->nopens--;
-        take_open(comm, member, &open->hdr);
+        take_open(comm, member, &open->card);
         free(open);
         return;
     }
 }
 
-psrt_rx_t psrti_meet_open(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *hdr)
+psrt_rx_t psrti_meet_open(psrti_coll_t *coll, uint32_t rank, const psrt_msg_t *msg)
 {
     psrti_collpeer_t *peer = &coll->peers[rank];
-    if (!hdr->offset || hdr->offset > UINT32_MAX || hdr->length || peer->nopens >= OPENS_MAX)
-        return PSRT_RX_BAD;
+    psrti_collcard_t card;
+    if (!read_card(msg, &card) || peer->nopens >= OPENS_MAX) return PSRT_RX_BAD;
     for (psrti_list_t *n = coll->meeting.next; n != &coll->meeting; n = n->next) {
         comm_t *comm = PSRTI_LIST_ENTRY(n, comm_t, meeting_node);
         uint32_t member = comm->place[rank];
-        if (comm->key != hdr->seq || member == PSRTI_COLL_NOBODY || comm->members[member].handle)
+        if (comm->key != msg->hdr.seq || member == PSRTI_COLL_NOBODY ||
+            comm->members[member].handle)
             continue;
-        take_open(comm, member, hdr);
+        take_open(comm, member, &card);
         return PSRT_RX_DONE;
     }
     psrti_collopen_t *open = malloc(sizeof *open);
     if (!open) return PSRT_RX_BAD; /* an OPEN that is lost would hang the other side */
-    open->hdr = *hdr;
+    open->key = msg->hdr.seq;
+    open->card = card;
     psrti_list_push(&peer->opens, &open->node);
     peer->nopens++;
     return PSRT_RX_DONE;
@@ -158,7 +183,7 @@ void psrti_meet_withdrawn(psrti_coll_t *coll, uint32_t rank, const psrt_hdr_t *h
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &peer->opens)
     {
         psrti_collopen_t *open = PSRTI_LIST_ENTRY(it, psrti_collopen_t, node);
-        if (open->hdr.offset != hdr->offset) continue;
+        if (open->card.handle != hdr->offset) continue;
         psrti_list_remove(it);
         peer->nopens--;
         free(open);

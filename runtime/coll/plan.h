@@ -33,6 +33,8 @@
 
 #include <psrt/status.h>
 
+#include "runtime/coll/topo.h"
+
 #define PSRTI_COLLECTIVES(X)                                                                       \
     X(ALLREDUCE, "allreduce")                                                                      \
     X(REDUCE, "reduce")                                                                            \
@@ -45,7 +47,8 @@
     X(BARRIER, "barrier")
 
 /* Sources: ring (Patarasuk and Yuan 2009), halving and doubling (Rabenseifner 2004), two trees (Sanders, Speck,
- * Traff 2009), bruck (Bruck et al. 1997), scatter_ring (van de Geijn 1994), dissemination (Hensgen et al. 1988). */
+ * Traff 2009), bruck (Bruck et al. 1997), scatter_ring (van de Geijn 1994), dissemination (Hensgen et al. 1988),
+ * one leader and all leaders of a host (Karonis et al. 2000; Kandalla et al. 2009). */
 #define PSRTI_COLL_ALGORITHMS(X)                                                                   \
     X(DIRECT, "direct")                                                                            \
     X(RING, "ring")                                                                                \
@@ -56,7 +59,9 @@
     X(PAIRWISE, "pairwise")                                                                        \
     X(BRUCK, "bruck")                                                                              \
     X(SCATTER_RING, "scatter_ring")                                                                \
-    X(DISSEMINATION, "dissemination")
+    X(DISSEMINATION, "dissemination")                                                              \
+    X(ONE_LEADER, "one_leader")                                                                    \
+    X(ALL_LEADERS, "all_leaders")
 
 typedef enum psrti_collective {
 #define X(name, text) PSRTI_COLL_##name,
@@ -104,8 +109,25 @@ typedef struct psrti_coll_step {
     uint32_t nblocks;
 } psrti_coll_step_t;
 
+/* While it is written: a part of a plan, which some of the ranks carry out on some of the blocks. */
+typedef struct psrti_coll_part {
+    /* Number i of those who take part is rank list[i], or, with `starts`, list[starts[i] + lane], where the root has
+     * a lane of its own. NULL: rank i. */
+    const uint32_t *list, *starts;
+    uint32_t lane, root_lane;
+    uint32_t count, own,
+        root;       /* how many; the number of this rank, and of the root                   */
+    uint32_t first; /* block of IN and OUT that is 0 there                                  */
+    psrti_coll_buffer_t in,
+        out; /* what is IN and OUT there                                             */
+    int has_ranks_in,
+        has_ranks_out; /* block i of IN, or OUT, is that of the rank with number i         */
+} psrti_coll_part_t;
+
 typedef struct psrti_coll_plan {
     uint32_t ranks, rank, root;
+    const psrti_coll_topo_t *topo;
+    psrti_coll_part_t part;
     uint32_t nblocks; /* of the data that is the same size on all ranks; see the table above */
     uint32_t tmp;     /* blocks of TMP; one is as long as the longest block                  */
     uint32_t rounds;
@@ -114,11 +136,11 @@ typedef struct psrti_coll_plan {
     psrti_coll_step_t *steps; /* by round */
 } psrti_coll_plan_t;
 
-/* The plan of `rank` of `ranks`; `root` counts for reduce, broadcast, gather, scatter.
+/* The plan of `rank` of those in `topo`, which outlives it; `root` counts for reduce, broadcast, gather, scatter.
  * ERR_UNSUPPORTED: the algorithm does not do this collective, or not for this number of ranks;
  * ERR_NO_MEMORY. */
 psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
-                                  uint32_t ranks, uint32_t rank, uint32_t root,
+                                  const psrti_coll_topo_t *topo, uint32_t rank, uint32_t root,
                                   psrti_coll_plan_t **plan_p);
 /* Whether there is such a plan. */
 int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,

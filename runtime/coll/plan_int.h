@@ -29,6 +29,9 @@ static inline uint32_t from_root(const plan_t *p, uint32_t rank)
 }
 static inline uint32_t to_rank(const plan_t *p, uint32_t v) { return ahead(p, v, p->root); }
 
+/* Writes this part of a plan, from the current round on. p->nblocks is then that of the part. */
+void psrti_coll_within(plan_t *p, const psrti_coll_part_t *part, void (*write)(plan_t *));
+
 /* All go to the round `p->rounds - 1` at first; psrti_coll_round begins the next one. */
 void psrti_coll_round(plan_t *p);
 void psrti_coll_send(plan_t *p, uint32_t peer, ref_t src, uint32_t nblocks);
@@ -73,5 +76,11 @@ void psrti_coll_pairwise_alltoall(plan_t *p);
 void psrti_coll_bruck_allgather(plan_t *p);
 void psrti_coll_bruck_alltoall(plan_t *p);
 void psrti_coll_dissemination_barrier(plan_t *p);
+void psrti_coll_one_leader_allreduce(plan_t *p);
+void psrti_coll_one_leader_reduce(plan_t *p);
+void psrti_coll_one_leader_broadcast(plan_t *p);
+void psrti_coll_one_leader_barrier(plan_t *p);
+void psrti_coll_all_leaders_allreduce(plan_t *p);
+void psrti_coll_all_leaders_allgather(plan_t *p);
 
 #endif

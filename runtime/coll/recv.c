@@ -388,7 +388,7 @@ static psrt_rx_t got(psrti_coll_t *coll, uint32_t rank, psrt_msg_t *msg)
 {
     const psrt_hdr_t *hdr = &msg->hdr;
     if (hdr->type != PSRTI_T_COLL || msg->len != hdr->length) return PSRT_RX_BAD;
-    if (hdr->seq_floor == PSRTI_COLL_OPEN) return psrti_meet_open(coll, rank, hdr);
+    if (hdr->seq_floor == PSRTI_COLL_OPEN) return psrti_meet_open(coll, rank, msg);
     if (hdr->seq_floor == PSRTI_COLL_ABORT) return got_abort(coll, rank, msg);
     comm_t *comm = psrti_map_get(&coll->by_handle, hdr->table);
     if (!comm) /* one that was freed here, or never was */

@@ -222,7 +222,7 @@ static psrt_status_t sched_new(const psrti_comm_t *comm, const sched_t *key, sch
     if (psrti_layout_is_pair(key->what))
         pair_plan(&pair, &step, key->what, key->root);
     else
-        status = psrti_coll_plan_new(psrti_layout_collective(key->what), key->algorithm, comm->size,
+        status = psrti_coll_plan_new(psrti_layout_collective(key->what), key->algorithm, comm->topo,
                                      comm->rank, key->root, &plan);
     if (status != PSRT_OK) return status;
     sched_t *s = malloc(sizeof *s);

@@ -26,14 +26,20 @@
 static const psrti_coll_rule_t table[] = {
     RULE(ALLREDUCE, DIRECT, 40, ANY_HOSTS, FEW, 0, SHORT),
     RULE(ALLREDUCE, DOUBLING, 30, ANY_HOSTS, ANY, 0, SHORT),
+    RULE(ALLREDUCE, ONE_LEADER, 35, NESTED, ANY, 0, SHORT),
+    RULE(ALLREDUCE, ALL_LEADERS, 30, NESTED, ANY, SHORT + 1, ALL),
     RULE(ALLREDUCE, HALVING, 20, MORE_HOSTS, ANY, SHORT + 1, MIDDLE),
     RULE(ALLREDUCE, RING, 10, ANY_HOSTS, ANY, 0, ALL),
+    RULE(REDUCE, ONE_LEADER, 30, NESTED, ANY, 0, SHORT),
     RULE(REDUCE, BINOMIAL, 20, ANY_HOSTS, ANY, 0, SHORT),
     RULE(REDUCE, RING, 10, ANY_HOSTS, ANY, 0, ALL),
+    RULE(BROADCAST, ONE_LEADER, 40, NESTED, ANY, 0, SHORT),
+    RULE(BROADCAST, ONE_LEADER, 25, NESTED, FEW, 0, ALL),
     RULE(BROADCAST, BINOMIAL, 30, ANY_HOSTS, ANY, 0, SHORT),
     RULE(BROADCAST, BINOMIAL, 20, ANY_HOSTS, FEW, 0, ALL),
     RULE(BROADCAST, SCATTER_RING, 10, ANY_HOSTS, ANY, 0, ALL),
     RULE(ALLGATHER, DIRECT, 30, ANY_HOSTS, ANY, 0, SHORT),
+    RULE(ALLGATHER, ALL_LEADERS, 25, NESTED, ANY, SHORT + 1, ALL),
     RULE(ALLGATHER, DIRECT, 20, ANY_HOSTS, FEW, 0, ALL),
     RULE(ALLGATHER, RING, 10, ANY_HOSTS, ANY, 0, ALL),
     RULE(REDUCE_SCATTER, PAIRWISE, 20, ANY_HOSTS, ANY, 0, SHORT),
@@ -46,18 +52,24 @@ static const psrti_coll_rule_t table[] = {
     RULE(SCATTER, DIRECT, 30, ANY_HOSTS, FEW, 0, ALL),
     RULE(SCATTER, BINOMIAL, 20, ANY_HOSTS, ANY, 0, SHORT),
     RULE(SCATTER, DIRECT, 10, ANY_HOSTS, ANY, 0, ALL),
+    RULE(BARRIER, ONE_LEADER, 20, NESTED, ANY, 0, ALL),
     RULE(BARRIER, DISSEMINATION, 10, ANY_HOSTS, ANY, 0, ALL),
 };
 
 /* ---- selection ---------------------------------------------------------------------------------- */
 
-static int applies(const psrti_coll_rule_t *r, uint32_t hosts, psrti_collective_t collective,
+int psrti_coll_hosts(const psrti_coll_topo_t *topo)
+{
+    if (topo->hosts == 1) return PSRTI_COLL_ONE_HOST;
+    return topo->most == 1 ? PSRTI_COLL_FLAT : PSRTI_COLL_NESTED;
+}
+
+static int applies(const psrti_coll_rule_t *r, int hosts, psrti_collective_t collective,
                    uint64_t bytes, uint32_t ranks)
 {
-    return r->collective == collective &&
-           (r->hosts & (hosts > 1 ? PSRTI_COLL_MORE_HOSTS : PSRTI_COLL_ONE_HOST)) &&
-           r->min_ranks <= ranks && ranks <= r->max_ranks && r->min_bytes <= bytes &&
-           bytes <= r->max_bytes && psrti_coll_plan_exists(collective, r->algorithm, ranks);
+    return r->collective == collective && (r->hosts & hosts) && r->min_ranks <= ranks &&
+           ranks <= r->max_ranks && r->min_bytes <= bytes && bytes <= r->max_bytes &&
+           psrti_coll_plan_exists(collective, r->algorithm, ranks);
 }
 
 psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
@@ -187,7 +199,11 @@ static void size_text(uint64_t bytes, char *buf, size_t size)
 
 static void print_rule(FILE *out, const psrti_coll_rule_t *r)
 {
-    static const char *const hosts[] = { "none", "one", "several", "any" };
+    static const char *const hosts[] = { [PSRTI_COLL_ONE_HOST] = "one",
+                                         [PSRTI_COLL_FLAT] = "flat",
+                                         [PSRTI_COLL_NESTED] = "nested",
+                                         [PSRTI_COLL_MORE_HOSTS] = "several",
+                                         [PSRTI_COLL_ANY_HOSTS] = "any" };
     char from[32], to[32] = "", ranks[32] = "any", score[16] = "tune";
 
     size_text(r->min_bytes, from, sizeof from);

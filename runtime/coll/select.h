@@ -11,7 +11,9 @@
 
 enum {
     PSRTI_COLL_ONE_HOST = 1,
-    PSRTI_COLL_MORE_HOSTS = 2,
+    PSRTI_COLL_FLAT = 2,   /* several hosts, a rank on each                  */
+    PSRTI_COLL_NESTED = 4, /* several hosts, some of them with several ranks */
+    PSRTI_COLL_MORE_HOSTS = PSRTI_COLL_FLAT | PSRTI_COLL_NESTED,
     PSRTI_COLL_ANY_HOSTS = PSRTI_COLL_ONE_HOST | PSRTI_COLL_MORE_HOSTS
 };
 
@@ -19,7 +21,7 @@ typedef struct psrti_coll_rule {
     psrti_collective_t collective;
     psrti_coll_algorithm_t algorithm;
     int score;
-    int hosts;                     /* PSRTI_COLL_ONE_HOST, ...         */
+    int hosts;                     /* PSRTI_COLL_ONE_HOST | ...        */
     uint32_t min_ranks, max_ranks; /* inclusive                        */
     uint64_t min_bytes, max_bytes; /* inclusive; see psrti_coll_select */
 } psrti_coll_rule_t;
@@ -35,9 +37,10 @@ typedef struct psrti_coll_tune {
 psrt_status_t psrti_coll_tune_parse(const char *text, psrti_coll_tune_t *tune);
 
 typedef struct psrti_coll_site {
-    uint32_t hosts; /* on which the ranks are */
+    int hosts; /* PSRTI_COLL_ONE_HOST, FLAT or NESTED */
     const psrti_coll_tune_t *tune;
 } psrti_coll_site_t;
+int psrti_coll_hosts(const psrti_coll_topo_t *topo);
 
 /* `bytes` of the data: of allreduce, reduce, broadcast all, else of one rank's part; 0 where ranks have counts of
  * their own. */

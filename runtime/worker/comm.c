@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/topology.h"
+#include "runtime/core/where.h"
 #include "runtime/worker/worker_int.h"
 
 /* A peer that is asked to let go of memory does so within this, or its link is closed. */
@@ -12,9 +14,12 @@
 
 psrt_status_t psrti_comms_open(psrti_worker_t *w)
 {
+    const char *job_dir = psrti_config_text(w->p.config, PSRTI_CONF_JOB_DIR);
     psrti_coll_params_t params = {
         .rank = w->p.rank,
         .workers = w->p.workers,
+        .host = psrti_where_host(*job_dir ? job_dir : NULL),
+        .place = psrti_topology_place(NULL),
         .kernels = w->kernels,
         .eager = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_EAGER),
         .chunk = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_CHUNK),
@@ -356,19 +361,6 @@ int psrti_comm_is_ready(const psrt_comm_t *comm, uint32_t *rank_p, uint32_t *ran
     return 1;
 }
 
-/* How many different hosts the view names for these ranks. */
-static uint32_t count_hosts(const psrti_view_t *view, const uint32_t *ranks, uint32_t n)
-{
-    uint32_t hosts = 0;
-    for (uint32_t i = 0; view && i < n; i++) {
-        uint32_t j = 0;
-        while (j < i && strcmp(view->workers[ranks[i]].host, view->workers[ranks[j]].host) != 0)
-            j++;
-        hosts += j == i;
-    }
-    return hosts;
-}
-
 void psrti_worker_comm_query(psrt_comm_t *comm, psrt_comm_attr_t *attr)
 {
     psrti_worker_t *w = comm->worker;
@@ -378,7 +370,7 @@ void psrti_worker_comm_query(psrt_comm_t *comm, psrt_comm_attr_t *attr)
     if (comm->core) {
         attr->rank = psrti_comm_rank(comm->core);
         attr->ranks = psrti_comm_size(comm->core);
-        attr->hosts = count_hosts(w->view, psrti_comm_ranks(comm->core), attr->ranks);
+        attr->hosts = psrti_comm_hosts(comm->core);
         attr->status = psrti_comm_status(comm->core);
     }
     psrti_baton_give(w);

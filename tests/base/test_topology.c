@@ -135,6 +135,22 @@ Test(topology, lowest_quota_along_the_path)
     cr_assert_eq(psrti_topology_quota("/nonexistent", "/a"), UINT_MAX);
 }
 
+/* keep_cores leaves the first ones of those that the test may use. */
+Test(topology, place)
+{
+    char node[48];
+    cpu_set_t set;
+    unsigned cpu = 0;
+    keep_cores(1);
+    cr_assert_eq(sched_getaffinity(0, sizeof set, &set), 0);
+    while (!CPU_ISSET(cpu, &set))
+        cpu++;
+    cr_assert_eq(psrti_topology_place("/nonexistent"), cpu);
+    snprintf(node, sizeof node, "/cpu%u/node3", cpu);
+    put_file(node, "cpulist", "0\n");
+    cr_assert_eq(psrti_topology_place(root), 3u << 20 | cpu);
+}
+
 Test(topology, description)
 {
     char text[256], start[32];

@@ -211,6 +211,9 @@ static void make_engine(fabric_t *fb, uint32_t rank)
                              .note = env_note };
     ends[rank] = (end_t){ fb, rank };
     fb->params.rank = rank;
+    fb->params.host =
+        (uint64_t)(rank % 4) / 3 + 1; /* of four ranks the last one is on another host */
+    fb->params.place = rank % 3;
     cr_assert_eq(psrti_coll_create(&fb->params, &env, &fb->rank[rank].coll), PSRT_OK);
 }
 

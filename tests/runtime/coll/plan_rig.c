@@ -109,16 +109,32 @@ static void place(rig_t *rig, uint32_t rank)
         rig->in[rank][b] = rig_given(rank, b);
 }
 
-int rig_open(rig_t *rig, psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
-             uint32_t ranks, uint32_t root, int in_place)
+psrti_coll_topo_t *rig_topo(uint32_t ranks, uint32_t hosts, uint64_t seed)
 {
-    *rig =
-        (rig_t){ .collective = collective, .algorithm = algorithm, .ranks = ranks, .root = root };
+    uint64_t host[RIG_RANKS];
+    uint32_t place[RIG_RANKS];
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        uint64_t random = psrti_mix64(seed * RIG_RANKS + r);
+        host[r] = hosts ? psrti_mix64(1 + random % hosts) : r;
+        place[r] = hosts ? (uint32_t)(random >> 60) : 0;
+    }
+    psrti_coll_topo_t *topo = psrti_coll_topo_new(ranks, host, place);
+    cr_assert_not_null(topo);
+    return topo;
+}
+
+int rig_open(rig_t *rig, psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+             const psrti_coll_topo_t *topo, uint32_t root, int in_place)
+{
+    uint32_t ranks = topo->ranks;
+    *rig = (rig_t){
+        .collective = collective, .algorithm = algorithm, .ranks = ranks, .root = root, .topo = topo
+    };
     rig->in_place = in_place;
     rig->random = ranks * 1000 + root;
     for (uint32_t r = 0; r < ranks; r++) {
-        psrt_status_t rc =
-            psrti_coll_plan_new(collective, algorithm, ranks, r, root, &rig->plan[r]);
+        psrt_status_t rc = psrti_coll_plan_new(collective, algorithm, topo, r, root, &rig->plan[r]);
         cr_assert(rc == PSRT_OK || rc == PSRT_ERR_UNSUPPORTED);
         if (rc != PSRT_OK) return 0;
     }
@@ -145,9 +161,9 @@ void rig_close(rig_t *rig)
 const char *rig_name(const rig_t *rig)
 {
     static char text[128];
-    snprintf(text, sizeof text, "%s, %s, %u ranks, root %u%s",
+    snprintf(text, sizeof text, "%s, %s, %u ranks on %u hosts, root %u%s",
              psrti_collective_name(rig->collective), psrti_coll_algorithm_name(rig->algorithm),
-             rig->ranks, rig->root, rig->in_place ? ", in place" : "");
+             rig->ranks, rig->topo->hosts, rig->root, rig->in_place ? ", in place" : "");
     return text;
 }
 
@@ -263,6 +279,8 @@ static void send_one(run_t *run, uint32_t rank, size_t i)
     m->arrived = 1;
     rig->messages[rank]++;
     rig->blocks[rank] += s->nblocks;
+    if (rig->topo->host[rank] != rig->topo->host[s->peer])
+        rig->crossed[rig->topo->host[rank]] += s->nblocks;
 }
 
 static int take_one(run_t *run, uint32_t rank, const psrti_coll_step_t *s)

@@ -17,17 +17,21 @@ typedef struct rig {
     psrti_collective_t collective;
     psrti_coll_algorithm_t algorithm;
     uint32_t ranks, root;
+    const psrti_coll_topo_t *topo;
     int in_place;
     uint64_t random;
     psrti_coll_plan_t *plan[RIG_RANKS];
     value_t *in[RIG_RANKS], *out[RIG_RANKS], *tmp[RIG_RANKS];
     uint64_t heard[RIG_RANKS];                       /* ranks that have begun, for barriers */
     uint64_t messages[RIG_RANKS], blocks[RIG_RANKS]; /* that it sent      */
+    uint64_t crossed[RIG_RANKS];                     /* blocks of them to other hosts, by host */
 } rig_t;
 
 /* 0: the algorithm does not do that. */
 int rig_open(rig_t *rig, psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
-             uint32_t ranks, uint32_t root, int in_place);
+             const psrti_coll_topo_t *topo, uint32_t root, int in_place);
+/* Ranks that are dealt to `hosts` hosts at random, at random places; 0: each has its own. */
+psrti_coll_topo_t *rig_topo(uint32_t ranks, uint32_t hosts, uint64_t seed);
 void rig_close(rig_t *rig);
 
 /* Fails when nobody can go on, a step reads what was never written, two steps of a round get in each other's

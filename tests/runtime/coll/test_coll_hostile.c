@@ -107,8 +107,9 @@ REFUSED(too_short, PSRTI_COLL_DATA, hdr.length = 4)
 REFUSED(too_long, PSRTI_COLL_DATA, hdr.length = 8192)
 REFUSED(ready_with_data, PSRTI_COLL_READY, hdr.length = 8)
 REFUSED(ready_number_zero, PSRTI_COLL_READY, hdr.seq = 0)
-REFUSED(open_without_handle, PSRTI_COLL_OPEN, hdr.offset = 0)
-REFUSED(open_with_data, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 1))
+REFUSED(open_without_handle, PSRTI_COLL_OPEN, (hdr.offset = 0, hdr.length = 12))
+REFUSED(open_too_short, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 11))
+REFUSED(open_too_long, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 13))
 REFUSED(long_note, PSRTI_COLL_NOTED, hdr.length = PSRTI_COLL_NOTE + 1)
 REFUSED(long_abort, PSRTI_COLL_ABORT, hdr.length = 4096)
 REFUSED(data_of_a_receive, PSRTI_COLL_DATA, hdr.priority = PSRTI_COLL_RECV_FROM)
@@ -126,12 +127,13 @@ Test(coll_hostile, twice, .init = setup, .fini = teardown)
 /* Opens that nobody asked for are kept up to a limit. */
 Test(coll_hostile, opens_without_end, .init = setup, .fini = teardown)
 {
-    psrt_hdr_t hdr = { .seq_floor = PSRTI_COLL_OPEN };
+    static const char where[12];
+    psrt_hdr_t hdr = { .seq_floor = PSRTI_COLL_OPEN, .length = sizeof where };
     uint32_t i = 0;
     psrt_rx_t rx;
     do {
         hdr.seq = hdr.offset = ++i;
-        rx = fb_inject(&rig.fb, 1, 0, hdr, NULL);
+        rx = fb_inject(&rig.fb, 1, 0, hdr, where);
     } while (rx == PSRT_RX_DONE && i < 100000);
     cr_assert_eq(rx, PSRT_RX_BAD);
     for (uint32_t r = 0; r < N; r += 2)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective x algorithm x 1 to 33 ranks x roots, in place and not. */
+/* Every collective x algorithm x 1 to 33 ranks x groupings into hosts x roots, in place and not. */
 #include <stdlib.h>
 
 #include "base/util.h"
@@ -77,16 +77,16 @@ static int has_in_place(psrti_collective_t c)
     return c != PSRTI_COLL_ALLTOALL && c != PSRTI_COLL_BARRIER;
 }
 
-static unsigned run_case(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t ranks,
-                         uint32_t root)
+static unsigned run_case(psrti_collective_t c, psrti_coll_algorithm_t a,
+                         const psrti_coll_topo_t *topo, uint32_t root)
 {
     unsigned ran = 0;
 
     for (int in_place = 0; in_place <= has_in_place(c); in_place++) {
         rig_t rig;
-        if (!rig_open(&rig, c, a, ranks, root, in_place)) return 0;
+        if (!rig_open(&rig, c, a, topo, root, in_place)) return 0;
         rig_run(&rig);
-        for (uint32_t r = 0; r < ranks; r++)
+        for (uint32_t r = 0; r < topo->ranks; r++)
             expect_result(&rig, r);
         rig_close(&rig);
         ran++;
@@ -94,20 +94,41 @@ static unsigned run_case(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_
     return ran;
 }
 
-Test(plan, every_collective_algorithm_ranks_and_root, .timeout = 120)
+/* On hosts with a rank each, on one host, on few and on many with any number of ranks. */
+static unsigned run_groupings(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t ranks)
 {
-    for (int c = 0; c < PSRTI_COLL_COUNT; c++) {
-        unsigned algorithms = 0;
-        for (int a = 0; a < PSRTI_ALG_COUNT; a++) {
-            unsigned ran = 0;
-            for (uint32_t ranks = 1; ranks <= RIG_RANKS; ranks++)
-                for (uint32_t root = 0; root < (is_rooted((psrti_collective_t)c) ? ranks : 1);
-                     root += 1 + ranks / 9)
-                    ran += run_case((psrti_collective_t)c, (psrti_coll_algorithm_t)a, ranks, root);
-            algorithms += ran > 0;
-        }
-        cr_assert(algorithms > 0, "nothing does %s", psrti_collective_name((psrti_collective_t)c));
+    unsigned ran = 0;
+
+    for (uint32_t i = 0; i < 5; i++) {
+        psrti_coll_topo_t *topo = rig_topo(ranks, i < 2 ? i : 1 + (i * i * ranks) % 17, i);
+        for (uint32_t root = i % ranks; root < (is_rooted(c) ? ranks : i % ranks + 1);
+             root += 1 + ranks / 9)
+            ran += run_case(c, a, topo, root);
+        psrti_coll_topo_free(topo);
     }
+    return ran;
+}
+
+static void every_algorithm_of(psrti_collective_t c)
+{
+    unsigned algorithms = 0;
+
+    for (int a = 0; a < PSRTI_ALG_COUNT; a++) {
+        unsigned ran = 0;
+        for (uint32_t ranks = 1; ranks <= RIG_RANKS; ranks++)
+            ran += run_groupings(c, (psrti_coll_algorithm_t)a, ranks);
+        algorithms += ran > 0;
+    }
+    cr_assert(algorithms > 0, "nothing does %s", psrti_collective_name(c));
+}
+
+Test(plan, every_allreduce_ranks_and_hosts) { every_algorithm_of(PSRTI_COLL_ALLREDUCE); }
+Test(plan, every_reduce_ranks_and_hosts) { every_algorithm_of(PSRTI_COLL_REDUCE); }
+Test(plan, every_broadcast_ranks_and_hosts) { every_algorithm_of(PSRTI_COLL_BROADCAST); }
+Test(plan, every_other_collective_ranks_and_hosts)
+{
+    for (int c = PSRTI_COLL_ALLGATHER; c < PSRTI_COLL_COUNT; c++)
+        every_algorithm_of((psrti_collective_t)c);
 }
 
 /* ---- what the algorithms are chosen for ----------------------------------------------------------- */
@@ -130,7 +151,8 @@ static cost_t cost_of(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t r
     rig_t rig;
     cost_t cost = { 0 };
 
-    cr_assert(rig_open(&rig, c, a, ranks, 0, 0));
+    psrti_coll_topo_t *topo = rig_topo(ranks, 0, 0);
+    cr_assert(rig_open(&rig, c, a, topo, 0, 0));
     rig_run(&rig);
     for (uint32_t r = 0; r < ranks; r++) {
         cost.messages = PSRTI_MAX(cost.messages, rig.messages[r]);
@@ -138,6 +160,7 @@ static cost_t cost_of(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t r
     }
     cost.nblocks = rig.plan[0]->nblocks;
     rig_close(&rig);
+    psrti_coll_topo_free(topo);
     return cost;
 }
 
@@ -180,15 +203,79 @@ Test(plan, two_trees_send_all_data_about_once)
     }
 }
 
+/* ---- hosts ------------------------------------------------------------------------------------------ */
+
+/* Of the data, what the host that sends most sends to others. */
+static double crossed(psrti_collective_t c, psrti_coll_algorithm_t a, const psrti_coll_topo_t *topo)
+{
+    rig_t rig;
+    uint64_t most = 0;
+
+    cr_assert(rig_open(&rig, c, a, topo, 0, 0));
+    rig_run(&rig);
+    for (uint32_t h = 0; h < topo->hosts; h++)
+        most = PSRTI_MAX(most, rig.crossed[h]);
+    double share = (double)most / rig.plan[0]->nblocks;
+    rig_close(&rig);
+    return share;
+}
+
+Test(plan, leaders_send_as_little_as_one_rank_a_host_would)
+{
+    for (uint32_t ranks = 2; ranks <= RIG_RANKS; ranks++)
+        for (uint32_t hosts = 2; hosts < 9; hosts++) {
+            psrti_coll_topo_t *topo = rig_topo(ranks, hosts, hosts);
+            double h = topo->hosts, p = ranks;
+            double all = crossed(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_ALL_LEADERS, topo);
+            cr_assert_float_eq(all, 2 * (h - 1) / h, 1e-9, "%g of %u on %g hosts", all, ranks, h);
+            /* A ring crosses each boundary once: 2 (p - 1) of its p blocks a host. */
+            double ring = crossed(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_RING, topo);
+            cr_assert_float_eq(ring, h > 1 ? 2 * (p - 1) / p : 0, 1e-9, "%g of %u", ring, ranks);
+            psrti_coll_topo_free(topo);
+        }
+}
+
+Test(plan, one_leader_sends_whole_data_log2_times)
+{
+    psrti_coll_topo_t *topo = rig_topo(RIG_RANKS, 4, 9);
+    cr_assert_eq(topo->hosts, 4);
+    cr_assert_float_eq(crossed(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_ONE_LEADER, topo), 2, 1e-9);
+    cr_assert_float_eq(crossed(PSRTI_COLL_REDUCE, PSRTI_ALG_ONE_LEADER, topo), 1, 1e-9);
+    cr_assert_float_eq(crossed(PSRTI_COLL_BROADCAST, PSRTI_ALG_ONE_LEADER, topo), 2, 1e-9);
+    psrti_coll_topo_free(topo);
+}
+
+Test(plan, order_of_ranks)
+{
+    static const uint64_t host[] = { 70, 9, 70, 9, 5, 70, 9 };
+    static const uint32_t place[] = { 3, 0, 1, 0, 0, 1, 0 };
+    static const uint32_t order[] = { 2, 5, 0, 1, 3, 6, 4 }, hosts[] = { 0, 1, 0, 1, 2, 0, 1 };
+    static const uint32_t first[] = { 0, 3, 6, 7 };
+    psrti_coll_topo_t *t = psrti_coll_topo_new(7, host, place);
+    cr_assert_eq(t->hosts, 3);
+    cr_assert_eq(t->fewest, 1);
+    cr_assert_eq(t->most, 3);
+    for (uint32_t i = 0; i < 7; i++) {
+        cr_assert_eq(t->order[i], order[i], "place %u: %u", i, t->order[i]);
+        cr_assert_eq(t->at[order[i]], i);
+        cr_assert_eq(t->host[i], hosts[i]);
+    }
+    for (uint32_t h = 0; h <= 3; h++)
+        cr_assert_eq(t->first[h], first[h]);
+    psrti_coll_topo_free(t);
+}
+
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
 Test(plan, what_is_not_there_is_refused)
 {
     psrti_coll_plan_t *p = NULL;
+    psrti_coll_topo_t *topo = rig_topo(6, 0, 0);
 
-    cr_assert_eq(psrti_coll_plan_new(PSRTI_COLL_BARRIER, PSRTI_ALG_RING, 2, 0, 0, &p),
+    cr_assert_eq(psrti_coll_plan_new(PSRTI_COLL_BARRIER, PSRTI_ALG_RING, topo, 0, 0, &p),
                  PSRT_ERR_UNSUPPORTED);
-    cr_assert_eq(psrti_coll_plan_new(PSRTI_COLL_REDUCE_SCATTER, PSRTI_ALG_HALVING, 6, 0, 0, &p),
+    cr_assert_eq(psrti_coll_plan_new(PSRTI_COLL_REDUCE_SCATTER, PSRTI_ALG_HALVING, topo, 0, 0, &p),
                  PSRT_ERR_UNSUPPORTED);
     cr_assert_null(p);
+    psrti_coll_topo_free(topo);
 }

@@ -8,7 +8,9 @@
 
 static psrti_coll_tune_t tune;
 
-static psrti_coll_algorithm_t chosen(uint32_t hosts, psrti_collective_t what, uint64_t bytes,
+enum { ONE = PSRTI_COLL_ONE_HOST, FLAT = PSRTI_COLL_FLAT, NESTED = PSRTI_COLL_NESTED };
+
+static psrti_coll_algorithm_t chosen(int hosts, psrti_collective_t what, uint64_t bytes,
                                      uint32_t ranks)
 {
     psrti_coll_site_t site = { .hosts = hosts, .tune = &tune };
@@ -22,7 +24,7 @@ Test(select, always_a_plan)
     for (int what = 0; what < PSRTI_COLL_COUNT; what++)
         for (uint32_t ranks = 1; ranks <= 65; ranks++)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-                for (uint32_t hosts = 1; hosts <= 2; hosts++) {
+                for (int hosts = ONE; hosts <= NESTED; hosts *= 2) {
                     psrti_collective_t c = (psrti_collective_t)what;
                     psrti_coll_algorithm_t a = chosen(hosts, c, sizes[i], ranks);
                     cr_assert(a < PSRTI_ALG_COUNT && psrti_coll_plan_exists(c, a, ranks),
@@ -33,12 +35,15 @@ Test(select, always_a_plan)
 
 Test(select, by_size_ranks_and_hosts)
 {
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 64, 4), PSRTI_ALG_DIRECT);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_DOUBLING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 16384, 5), PSRTI_ALG_DOUBLING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_RING);
-    cr_assert_eq(chosen(2, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_HALVING);
-    cr_assert_eq(chosen(2, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 4), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_DOUBLING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16384, 5), PSRTI_ALG_DOUBLING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_ONE_LEADER);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 1u << 26, 4), PSRTI_ALG_ALL_LEADERS);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_REDUCE_SCATTER, 1u << 26, 4), PSRTI_ALG_RING);
 }
 
 Test(select, tune_goes_before_the_table)
@@ -47,22 +52,22 @@ Test(select, tune_goes_before_the_table)
                                        "broadcast::direct,reduce:-4KiB:ring,gather:binomial",
                                        &tune),
                  PSRT_OK, "%s", psrt_last_error());
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1u << 20, 3), PSRTI_ALG_HALVING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, (1u << 20) - 1, 3), PSRTI_ALG_RING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 2048, 3), PSRTI_ALG_TWO_TREES);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 2049, 3), PSRTI_ALG_DIRECT);
-    cr_assert_eq(chosen(1, PSRTI_COLL_BROADCAST, 0, 9), PSRTI_ALG_DIRECT);
-    cr_assert_eq(chosen(1, PSRTI_COLL_REDUCE, 4096, 9), PSRTI_ALG_RING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_REDUCE, 4097, 9), PSRTI_ALG_BINOMIAL);
-    cr_assert_eq(chosen(1, PSRTI_COLL_GATHER, 1u << 30, 9), PSRTI_ALG_BINOMIAL);
-    cr_assert_eq(chosen(1, PSRTI_COLL_SCATTER, 1u << 30, 9), PSRTI_ALG_DIRECT, "not named");
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1u << 20, 3), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, (1u << 20) - 1, 3), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 2048, 3), PSRTI_ALG_TWO_TREES);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 2049, 3), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_BROADCAST, 0, 9), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_REDUCE, 4096, 9), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_REDUCE, 4097, 9), PSRTI_ALG_BINOMIAL);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_GATHER, 1u << 30, 9), PSRTI_ALG_BINOMIAL);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_SCATTER, 1u << 30, 9), PSRTI_ALG_DIRECT, "not named");
 }
 
 Test(select, the_first_entry_counts)
 {
     cr_assert_eq(psrti_coll_tune_parse("allreduce:-1k:ring,allreduce::halving", &tune), PSRT_OK);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1024, 4), PSRTI_ALG_RING);
-    cr_assert_eq(chosen(1, PSRTI_COLL_ALLREDUCE, 1025, 4), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1024, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1025, 4), PSRTI_ALG_HALVING);
 }
 
 static void refused(const char *text, const char *why)
@@ -109,5 +114,7 @@ Test(select, table_as_text)
     cr_assert(
         strstr(text, "\nallreduce       halving            20  several  any    16385B-1MiB\n"),
         "%s", text);
+    cr_assert(strstr(text, "\nallreduce       all_leaders        30  nested   any    16385B-\n"),
+              "%s", text);
     free(text);
 }
