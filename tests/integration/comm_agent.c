@@ -5,6 +5,7 @@
  *   comm C [RANKS]                     RANKS: "0,2,1"; answers when all members called
  *   split C PARENT COLOUR KEY | dup C PARENT | shrink C PARENT | free C
  *   query C                            "rank=R ranks=N status=S"
+ *   hosts C                            how many hosts its members are on
  *   run C WHAT DTYPE REDOP COUNT ROOT [FLAGS]   one call, checked; FLAGS of p (in place), b (buffers of the runtime)
  *   start C WHAT ... | wait            the same, the answer comes with wait
  *   random C SEED N                    N calls drawn from SEED, up to four at a time, each checked
@@ -464,6 +465,15 @@ static void cmd_query(psrt_comm_t *comm)
     answer(rc, rc ? NULL : text);
 }
 
+static void cmd_hosts(psrt_comm_t *comm)
+{
+    psrt_comm_attr_t attr = PSRT_COMM_ATTR_INIT;
+    char text[16];
+    psrt_status_t rc = psrt_comm_query(comm, &attr);
+    snprintf(text, sizeof text, "%u", attr.hosts);
+    answer(rc, rc ? NULL : text);
+}
+
 static void cmd_derive(const char *verb, int at, psrt_comm_t *parent, int colour, int key)
 {
     psrt_status_t rc;
@@ -488,6 +498,8 @@ static void of_comm(const char *verb, int at, char *rest)
         answer(PSRT_OK, NULL);
     } else if (strcmp(verb, "query") == 0) {
         cmd_query(comms[at]);
+    } else if (strcmp(verb, "hosts") == 0) {
+        cmd_hosts(comms[at]);
     } else if (strcmp(verb, "random") == 0 &&
                sscanf(rest, "%" SCNu64 " %" SCNu64, &seed, &n) == 2) {
         cmd_random(comms[at], seed, n);
