@@ -35,7 +35,7 @@ static int by_place(const void *a, const void *b)
 void psrti_bind_share(const char *sysfs, const cpu_set_t *allowed, unsigned part, unsigned parts,
                       cpu_set_t *share)
 {
-    cpu_t cpus[CPU_SETSIZE];
+    cpu_t cpus[CPU_SETSIZE] = { { 0 } };
     unsigned core_of[CPU_SETSIZE], count = 0, cores = 0;
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (!CPU_ISSET(i, allowed)) continue;

@@ -178,9 +178,10 @@ Test(place, moves_where_there_is_room)
     psrti_job_release(&job);
 }
 
-static void racks(psrti_job_t *job, const char *const *names)
+static void racks(psrti_job_t *job, const char *const *names, size_t count)
 {
-    for (size_t i = 0; i < job->host_count; i++)
+    cr_assert_eq(job->host_count, count);
+    for (size_t i = 0; i < count; i++)
         if (names[i]) psrti_env_set(&job->hosts[i].attributes, "rack", names[i]);
 }
 
@@ -207,12 +208,12 @@ Test(place, group_by)
     static const char *const names[] = { "r1", "r1", "r2", NULL };
     psrti_job_t job;
     begin(&job, "a,b,c,d");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 4), "rack", "GROUP_BY", NULL);
     expect(&job, "0 2 1 2"); /* by turns; d has no rack */
     psrti_job_release(&job);
     begin(&job, "a,b,c,d");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 3), "rack", "GROUP_BY", "3");
     expect_and_end(&job, "-"); /* there are two */
 }
@@ -222,11 +223,11 @@ Test(place, cluster)
     static const char *const names[] = { "r1", "r2", "r2" };
     psrti_job_t job;
     begin(&job, "a:1,b:2,c:2");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 4), "rack", "CLUSTER", NULL);
     expect_and_end(&job, "1 1 2 2"); /* r1 could not hold them */
     begin(&job, "a:4,b:2,c:2");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 2), "rack", "CLUSTER", "r2");
     expect_and_end(&job, "1 1");
 }
@@ -236,18 +237,18 @@ Test(place, like_unlike_is)
     static const char *const names[] = { "v100-a", NULL, "k80" };
     psrti_job_t job;
     begin(&job, "a,b,c");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 2), "rack", "LIKE", "v\\d+.*");
     expect_and_end(&job, "0 0");
     begin(&job, "a,b,c");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 2), "rack", "UNLIKE", "v100.*|k8");
     expect_and_end(&job, "1 2"); /* the whole text matches or does not; nothing is unlike */
     begin(&job, "10.0.0.1,10.0.0.2,10.0.0.20");
     constrain(add(&job, "worker", 2), "hostname", "LIKE", "10\\.0\\.0\\.2|10\\.0\\.0\\.3");
     expect_and_end(&job, "1 1");
     begin(&job, "a,b,c");
-    racks(&job, names);
+    racks(&job, names, PSRTI_COUNT(names));
     constrain(add(&job, "worker", 1), "rack", "IS", "k80");
     expect_and_end(&job, "2");
 }
