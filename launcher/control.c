@@ -15,6 +15,7 @@
 #define REQUEST_MAX 4096
 /* A watcher that reads too slowly loses output and is told how much: the job does not wait for it. */
 #define QUEUE_MAX (8u << 20)
+#define FAREWELL_MS 2000 /* for the rest of it when the job has ended */
 
 struct psrti_watcher {
     psrti_list_t node;
@@ -30,7 +31,9 @@ struct psrti_control {
     psrti_control_ops_t ops;
     uv_loop_t *loop;
     uv_pipe_t pipe;
+    uv_timer_t farewell;
     psrti_list_t watchers;
+    int closing;
 };
 
 typedef struct sending {
@@ -42,10 +45,18 @@ typedef struct sending {
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
+static void close_when_alone(psrti_control_t *control)
+{
+    uv_handle_t *farewell = (uv_handle_t *)&control->farewell;
+    if (control->closing && psrti_list_empty(&control->watchers) && !uv_is_closing(farewell))
+        uv_close(farewell, NULL);
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     psrti_watcher_t *w = handle->data;
     psrti_list_remove(&w->node);
+    close_when_alone(w->control);
     free(w->tasks);
     free(w);
 }
@@ -196,15 +207,33 @@ void psrti_control_output(psrti_control_t *control, size_t task, int fd, const c
     }
 }
 
-void psrti_control_note(psrti_control_t *control, const char *text)
+static void send_text(psrti_control_t *control, const char *name, const char *text)
 {
     if (!control) return;
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &control->watchers)
     {
         psrti_watcher_t *w = PSRTI_LIST_ENTRY(it, psrti_watcher_t, node);
-        json_t *note = w->follows && w->notes ? json_pack("{s:s}", "note", text) : NULL;
-        if (note) send_json(w, note, 0);
+        json_t *json = w->follows && w->notes ? json_pack("{s:s}", name, text) : NULL;
+        if (json) send_json(w, json, 0);
     }
+}
+
+void psrti_control_note(psrti_control_t *control, const char *text)
+{
+    send_text(control, "note", text);
+}
+
+void psrti_control_status(psrti_control_t *control, const char *text)
+{
+    send_text(control, "status", text);
+}
+
+int psrti_control_is_watched(const psrti_control_t *control)
+{
+    if (!control) return 0;
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &control->watchers)
+    if (PSRTI_LIST_ENTRY(it, psrti_watcher_t, node)->notes) return 1;
+    return 0;
 }
 
 psrt_status_t psrti_control_open(uv_loop_t *loop, const char *dir, const psrti_control_ops_t *ops,
@@ -214,11 +243,11 @@ psrt_status_t psrti_control_open(uv_loop_t *loop, const char *dir, const psrti_c
     psrti_control_t *control = psrti_xcalloc(1, sizeof *control);
     control->ops = *ops;
     control->loop = loop;
-    control->pipe.data = control;
     psrti_list_init(&control->watchers);
     snprintf(path, sizeof path, "%s/" PSRTI_CONTROL_NAME, dir);
     uv_pipe_init(loop, &control->pipe, 0);
-    control->pipe.data = control;
+    uv_timer_init(loop, &control->farewell);
+    control->pipe.data = control->farewell.data = control;
     int error = uv_pipe_bind(&control->pipe, path);
     if (!error) error = chmod(path, 0600) ? UV_EPERM : 0;
     if (!error) error = uv_listen((uv_stream_t *)&control->pipe, 16, on_connection);
@@ -226,11 +255,18 @@ psrt_status_t psrti_control_open(uv_loop_t *loop, const char *dir, const psrti_c
     return error ? psrti_fail(PSRT_ERR_IO, "%s: %s", path, uv_strerror(error)) : PSRT_OK;
 }
 
+static void on_farewell(uv_timer_t *timer)
+{
+    psrti_control_t *control = timer->data;
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &control->watchers)
+    hang_up(PSRTI_LIST_ENTRY(it, psrti_watcher_t, node));
+}
+
 void psrti_control_close(psrti_control_t *control, int code)
 {
     if (!control) return;
-    if (!uv_is_closing((uv_handle_t *)&control->pipe))
-        uv_close((uv_handle_t *)&control->pipe, NULL);
+    control->closing = 1;
+    uv_close((uv_handle_t *)&control->pipe, NULL);
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &control->watchers)
     {
         psrti_watcher_t *w = PSRTI_LIST_ENTRY(it, psrti_watcher_t, node);
@@ -239,6 +275,8 @@ void psrti_control_close(psrti_control_t *control, int code)
         else
             hang_up(w);
     }
+    uv_timer_start(&control->farewell, on_farewell, FAREWELL_MS, 0);
+    close_when_alone(control);
 }
 
 void psrti_control_release(psrti_control_t *control) { free(control); }

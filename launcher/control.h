@@ -35,13 +35,15 @@ void psrti_control_release(psrti_control_t *control);
 void psrti_control_output(psrti_control_t *control, size_t task, int fd, const char *data,
                           size_t len);
 void psrti_control_note(psrti_control_t *control, const char *text);
+void psrti_control_status(psrti_control_t *control, const char *text);
+int psrti_control_is_watched(const psrti_control_t *control); /* by one that gets notes */
 
 /* To one. The connection ends after a request that did not call psrti_watcher_follow. */
 void psrti_watcher_answer(psrti_watcher_t *watcher, json_t *answer); /* takes it over */
 void psrti_watcher_output(psrti_watcher_t *watcher, size_t task, int fd, const char *data,
                           size_t len);
 /* From now on it gets output: of the tasks for which `tasks` is not 0, all when it is NULL (taken
- * over); and notes. */
+ * over); and notes and the status. */
 void psrti_watcher_follow(psrti_watcher_t *watcher, char *tasks, int notes);
 
 #endif

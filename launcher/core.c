@@ -521,8 +521,7 @@ int psrti_core_culprit(const psrti_core_t *core, size_t *task_p)
     return first != NULL;
 }
 
-psrti_core_t *psrti_core_create(const psrti_job_t *job, const psrti_core_params_t *params,
-                                uint64_t now)
+psrti_core_t *psrti_core_create(psrti_job_t *job, const psrti_core_params_t *params, uint64_t now)
 {
     psrti_core_t *core = psrti_xcalloc(1, sizeof *core);
     *core = (psrti_core_t){ .job = job,
@@ -542,14 +541,11 @@ psrti_core_t *psrti_core_create(const psrti_job_t *job, const psrti_core_params_
         core->has_deciders |= role->success != PSRTI_SUCCESS_NONE;
     }
     for (size_t i = 0; i < core->count; i++) {
-        const psrti_task_t *task = &job->tasks[i];
-        int spare = task->index >= task->role->count;
         core->tasks[i] = (psrti_core_task_t){
-            .phase = spare ? PSRTI_PHASE_SHED : PSRTI_PHASE_PENDING,
-            .host = task->host,
+            .phase = PSRTI_PHASE_PENDING,
+            .host = job->tasks[i].host,
             .avoid = UINT_MAX,
             .since_ns = now,
-            .growable = spare,
         };
     }
     core->host_count = PSRTI_MAX(job->host_count, 1);

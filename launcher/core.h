@@ -90,9 +90,8 @@ typedef struct psrti_core_params {
         .host_wait_ns = 60 * PSRTI_NS_PER_S                                                        \
     }
 
-/* Reads the job's roles, hosts and tasks, also later; changes nothing of them. */
-psrti_core_t *psrti_core_create(const psrti_job_t *job, const psrti_core_params_t *params,
-                                uint64_t now);
+/* Reads the job's roles, hosts and tasks, also later; changes only where its tasks are placed. */
+psrti_core_t *psrti_core_create(psrti_job_t *job, const psrti_core_params_t *params, uint64_t now);
 void psrti_core_destroy(psrti_core_t *core);
 
 /* ---- events; after each, take the actions ---------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "launcher/core_state.h"
+#include "launcher/place.h"
 
 #define FAILURES_IN_A_ROW 3 /* make a host cool down, when there is another */
 
@@ -58,11 +59,11 @@ static unsigned load(const psrti_core_t *core, unsigned host, size_t except)
     return count;
 }
 
-/* Where a task is first planned to run it may; who moves needs a free slot. */
+/* Where it was planned a task may be; who moves must fit. */
 static int has_room(const psrti_core_t *core, unsigned host, size_t task)
 {
-    unsigned slots = host < core->job->host_count ? core->job->hosts[host].slots : 0;
-    return !slots || load(core, host, task) < slots;
+    return host == core->tasks[task].host ||
+           psrti_place_allows(core->job, &core->job->tasks[task], host);
 }
 
 /* The host that it has, unless it is to leave it; else the one with the fewest tasks. UINT_MAX:
@@ -85,6 +86,7 @@ static unsigned choose_host(const psrti_core_t *core, size_t task)
 static void start(psrti_core_t *core, size_t task, unsigned host)
 {
     psrti_core_task_t *t = &core->tasks[task];
+    if (host != t->host) psrti_place_move(core->job, &core->job->tasks[task], host);
     t->host = host;
     t->avoid = UINT_MAX;
     t->unplaced_ns = 0;

@@ -25,7 +25,7 @@ typedef struct psrti_core_host {
 } psrti_core_host_t;
 
 struct psrti_core {
-    const psrti_job_t *job;
+    psrti_job_t *job;
     psrti_core_params_t params;
     psrti_core_task_t *tasks;
     size_t count;

@@ -15,7 +15,8 @@
 #include "launcher/place.h"
 #include "launcher/plan.h"
 #include "launcher/render/render.h"
-#include "launcher/supervise.h"
+#include "launcher/run.h"
+#include "launcher/verbs.h"
 
 static int report(psrt_status_t st)
 {
@@ -77,7 +78,7 @@ static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
     psrt_status_t st = check_local(job);
     if (!st) st = psrti_place(job);
     if (st) return st;
-    return psrti_supervise(job, &psrti_backend_local, NULL, code_p);
+    return psrti_run(job, &psrti_backend_local, code_p);
 }
 
 /* The whole file or nothing of it. */
@@ -130,6 +131,13 @@ static const struct verb {
     { "run", verb_run },
     { "plan", verb_plan },
     { "render", verb_render },
+    { "ps", psrti_verb_ps },
+    { "status", psrti_verb_status },
+    { "logs", psrti_verb_logs },
+    { "attach", psrti_verb_attach },
+    { "kill", psrti_verb_kill },
+    { "restart", psrti_verb_restart },
+    { "replace", psrti_verb_restart },
 };
 
 int main(int argc, char **argv)

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "launcher/contract.h"
 #include "launcher/hosts.h"
+#include "launcher/indices.h"
 #include "launcher/jobfile.h"
 
 #define SERVER_COMMAND_SAME "same"
@@ -21,6 +22,7 @@ typedef struct parser {
     psrti_job_t *job;
     const char *config;         /* NULL: no job file */
     const char *server_command; /* NULL: psrtd, or what the job file says */
+    unsigned min_workers;       /* 0: not given */
 } parser_t;
 
 enum {
@@ -41,6 +43,14 @@ enum {
     OPT_NO_PREFIX,
     OPT_SECURITY,
     OPT_TRANSPORT,
+    OPT_NAME,
+    OPT_MIN_WORKERS,
+    OPT_MAX_WORKERS,
+    OPT_RESTART,
+    OPT_MAX_RESTARTS,
+    OPT_WORKER_LOGS,
+    OPT_TIMESTAMPS,
+    OPT_DETACH,
     OPT_VERSION
 };
 
@@ -76,6 +86,16 @@ static const struct flag {
       "PSRT_SECURITY of the tasks: encrypted, authenticated or off" },
     { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
     { "bind", OPT_BIND, "cores|none", "bind each worker to its share of the host's cores" },
+    { "name", OPT_NAME, "NAME", "of the job, for psrt-launch ps; default: that of the command" },
+    { "min-workers", OPT_MIN_WORKERS, "N",
+      "go on with as few workers when others are lost and\nmay not be restarted" },
+    { "max-workers", OPT_MAX_WORKERS, "N", "the same as --workers, beside --min-workers" },
+    { "restart", OPT_RESTART, "WHEN", "start workers anew: never, on-failure or always" },
+    { "max-restarts", OPT_MAX_RESTARTS, "N", "so many times each, between healthy times" },
+    { "worker-logs", OPT_WORKER_LOGS, "LIST",
+      "workers whose output is shown, such as 0,2-4 or *;\n--log-dir has all" },
+    { "timestamps", OPT_TIMESTAMPS, NULL, "the time in front of each line" },
+    { "detach", OPT_DETACH, NULL, "run in the background, and print the job's id" },
     { "no-coordinator", OPT_NO_COORDINATOR, NULL, "for programs that do not use libpsrt" },
     { "dry-run", OPT_DRY_RUN, NULL, "the same as the verb plan" },
     { "json", OPT_JSON, NULL, "plan in JSON" },
@@ -93,7 +113,9 @@ static void print_help(void)
         "SYNOPSIS\n"
         "    psrt-launch [run] [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n"
         "    psrt-launch [run] --config job.json [options] [-- CMD [ARGS]]\n"
-        "    psrt-launch plan [--json] ...\n\n"
+        "    psrt-launch plan [--json] ...\n"
+        "    psrt-launch ps|status|logs|attach|kill [options] [JOB]\n"
+        "    psrt-launch restart|replace ROLE INDEX\n\n"
         "DESCRIPTION\n"
         "    Workers run CMD, servers and the coordinator run psrtd, found beside psrt-launch or\n"
         "    in PATH. Tasks learn who they are from PSRT_* variables; workers also get RANK,\n"
@@ -292,6 +314,43 @@ static psrt_status_t parse_hosts(psrti_job_t *job, int id, const char *text)
     return st;
 }
 
+static psrt_status_t parse_restart(psrti_job_t *job, const char *text)
+{
+    static const char *const words[] = { "never", "on-failure", "always" };
+    for (size_t i = 0; i < PSRTI_COUNT(words); i++) {
+        if (strcmp(text, words[i])) continue;
+        workers_of(job)->restart.when = (psrti_restart_when_t)i;
+        return PSRT_OK;
+    }
+    return psrti_fail(PSRT_ERR_INVALID, "--restart %s: not one of never, on-failure, always", text);
+}
+
+/* Flags about losing and restarting workers. */
+static psrt_status_t apply_restarts(parser_t *p, int id, const char *arg)
+{
+    psrti_job_t *job = p->job;
+    psrti_role_t *workers = workers_of(job);
+    unsigned count = 0;
+    psrt_status_t st;
+    switch (id) {
+    case OPT_MIN_WORKERS: return parse_count("--min-workers", arg, 1, &p->min_workers);
+    case OPT_MAX_WORKERS:
+        st = parse_count("--max-workers", arg, 1, &count);
+        if (!st) psrti_role_set_count(workers, count);
+        return st;
+    case OPT_RESTART: return parse_restart(job, arg);
+    default: return parse_count("--max-restarts", arg, 0, &workers->restart.limit);
+    }
+}
+
+static psrt_status_t parse_worker_logs(psrti_job_t *job, const char *text)
+{
+    if (!psrti_indices_valid(text))
+        return psrti_fail(PSRT_ERR_INVALID, "--worker-logs %s: not such as 0,2-4 or *", text);
+    psrti_job_set(&job->worker_logs, text);
+    return PSRT_OK;
+}
+
 /* Flags that describe roles and hosts. */
 static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
 {
@@ -317,6 +376,10 @@ static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
     case OPT_SET: return psrti_jobfile_set(job, arg);
     case 'H':
     case OPT_HOSTFILE: return parse_hosts(job, id, arg);
+    case OPT_MIN_WORKERS:
+    case OPT_MAX_WORKERS:
+    case OPT_RESTART:
+    case OPT_MAX_RESTARTS: return apply_restarts(p, id, arg);
     default: return psrti_fail(PSRT_ERR_INTERNAL, "flag %d is not handled", id);
     }
 }
@@ -339,6 +402,10 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_SECURITY: return parse_security(job, arg);
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
     case OPT_BIND: return parse_bind(job, arg);
+    case OPT_NAME: psrti_job_set(&job->name, arg); return PSRT_OK;
+    case OPT_WORKER_LOGS: return parse_worker_logs(job, arg);
+    case OPT_TIMESTAMPS: job->timestamps = 1; return PSRT_OK;
+    case OPT_DETACH: job->detach = 1; return PSRT_OK;
     case OPT_NO_COORDINATOR: job->no_coordinator = 1; return PSRT_OK;
     case OPT_DRY_RUN: job->dry_run = 1; return PSRT_OK;
     case OPT_JSON: job->dry_run = job->json = 1; return PSRT_OK;
@@ -372,6 +439,10 @@ static psrt_status_t complete(parser_t *p, char *const *command)
                               "no command given; psrt-launch [options] -- CMD [ARGS]");
     }
     if (given) psrti_role_set_argv(workers_of(job), command);
+    if (p->min_workers > 0 && p->min_workers > workers_of(job)->count)
+        return psrti_fail(PSRT_ERR_INVALID, "--min-workers %u is more than the %u workers",
+                          p->min_workers, workers_of(job)->count);
+    if (p->min_workers) workers_of(job)->min = p->min_workers;
     if (p->server_command && strcmp(p->server_command, SERVER_COMMAND_SAME))
         psrti_role_set_shell(servers_of(job), p->server_command);
     else if (p->server_command && given)

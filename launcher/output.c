@@ -215,6 +215,8 @@ void psrti_output_status(psrti_output_t *output, const char *text)
     if (text) want_tick(output);
 }
 
+int psrti_output_shows_status(const psrti_output_t *output) { return output->err->moves; }
+
 static void tick(uv_timer_t *timer)
 {
     psrti_output_t *output = timer->data;

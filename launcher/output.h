@@ -41,6 +41,7 @@ void psrti_stream_close(psrti_stream_t *stream); /* ends its last line */
 
 /* Keeps the text as the last line of the terminal to which stderr leads, if it does; NULL: none. */
 void psrti_output_status(psrti_output_t *output, const char *text);
+int psrti_output_shows_status(const psrti_output_t *output);
 /* Tells now what was counted of equal lines. */
 void psrti_output_settle(psrti_output_t *output);
 

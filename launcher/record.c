@@ -17,6 +17,7 @@
 #include "launcher/tasklog.h"
 
 #define ID_LEN 6
+#define REALS JSON_REAL_PRECISION(13) /* times to the millisecond */
 
 struct psrti_record {
     char dir[PATH_MAX];
@@ -127,7 +128,8 @@ static void write_job(psrti_record_t *record)
     char path[PATH_MAX + 16], fresh[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/job.json", record->dir);
     snprintf(fresh, sizeof fresh, "%s/job.json.new", record->dir);
-    if (json_dump_file(record->job, fresh, JSON_INDENT(2)) || rename(fresh, path)) unlink(fresh);
+    if (json_dump_file(record->job, fresh, JSON_INDENT(2) | REALS) || rename(fresh, path))
+        unlink(fresh);
 }
 
 static void describe_job(psrti_record_t *record, const psrti_job_t *job)
@@ -135,14 +137,17 @@ static void describe_job(psrti_record_t *record, const psrti_job_t *job)
     char host[256] = "", cwd[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);
     if (!getcwd(cwd, sizeof cwd)) *cwd = '\0';
+    char log_dir[PATH_MAX];
     json_t *roles = json_object();
     for (size_t i = 0; i < job->role_count; i++)
         json_object_set_new(roles, job->roles[i].name, json_integer(job->roles[i].count));
     record->job = json_pack("{s:s, s:s, s:f, s:i, s:s, s:s*, s:s, s:o}", "id", record->id, "name",
-                            job->name ? job->name : "job", "started", now_s(), "pid", (int)getpid(),
-                            "host", host, "directory", *cwd ? cwd : NULL, "backend",
+                            job->name, "started", now_s(), "pid", (int)getpid(), "host", host,
+                            "directory", *cwd ? cwd : NULL, "backend",
                             job->backend ? job->backend : "local", "roles", roles);
     if (!record->job) record->job = json_object(); /* a name that is not UTF-8 */
+    if (job->log_dir && realpath(job->log_dir, log_dir))
+        json_object_set_new(record->job, "log_dir", json_string(log_dir));
 }
 
 psrt_status_t psrti_record_open(const psrti_job_t *job, psrti_record_t **record_p)
@@ -202,7 +207,7 @@ void psrti_record_event(psrti_record_t *record, json_t *event)
 {
     if (record && event && record->events_size < PSRTI_RECORD_EVENTS_MAX) {
         json_object_set_new(event, "time", json_real(now_s()));
-        char *text = json_dumps(event, JSON_COMPACT);
+        char *text = json_dumps(event, JSON_COMPACT | REALS);
         int len = text ? fprintf(record->events, "%s\n", text) : 0;
         free(text);
         record->events_size += len > 0 ? (size_t)len : 0;

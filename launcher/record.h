@@ -15,7 +15,7 @@
 
 typedef struct psrti_record psrti_record_t;
 
-/* For a job that begins. Removes the oldest of those that ended. */
+/* For a job with a name, which begins. Removes the oldest of those that ended. */
 psrt_status_t psrti_record_open(const psrti_job_t *job, psrti_record_t **record_p);
 /* All take NULL for a record that could not be opened. */
 const char *psrti_record_id(const psrti_record_t *record);

@@ -54,8 +54,8 @@ json_t *psrti_state_json(const psrti_supervisor_t *s)
     for (size_t i = 0; i < s->count; i++)
         json_array_append_new(tasks, task_json(s, i));
     return json_pack("{s:s, s:s, s:s, s:f, s:o}", "job", psrti_record_id(s->record), "name",
-                     s->job->name ? s->job->name : "job", "state", job_state(s), "elapsed_s",
-                     seconds_since(s->start_ns), "tasks", tasks);
+                     s->job->name, "state", job_state(s), "elapsed_s", seconds_since(s->start_ns),
+                     "tasks", tasks);
 }
 
 static void append_counts(const psrti_supervisor_t *s, const psrti_role_t *role, char *buf,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/contract.h"
+#include "launcher/indices.h"
 #include "launcher/supervisor.h"
 
 #define OUTPUT_MS 1000 /* for the rest of the output after a stop by the user */
@@ -147,7 +148,6 @@ static void start_task(psrti_supervisor_t *s, const psrti_action_t *action)
     psrti_seat_t *seat = &s->seats[action->task];
     psrti_task_t *task = &s->job->tasks[action->task];
     task->attempt = psrti_core_task(s->core, action->task)->attempt;
-    task->host = action->host;
     seat->pid = 0;
     snprintf(seat->host, sizeof seat->host, "an unknown host");
     if (start_attempt(s, seat)) {
@@ -256,8 +256,12 @@ static void on_status(uv_timer_t *timer)
 {
     char text[1024];
     psrti_supervisor_t *s = timer->data;
+    int shown = !s->job->quiet && psrti_output_shows_status(s->output);
+    int watched = psrti_control_is_watched(s->control);
+    if (!shown && !watched) return;
     psrti_state_line(s, text, sizeof text);
-    psrti_output_status(s->output, text);
+    if (shown) psrti_output_status(s->output, text);
+    if (watched) psrti_control_status(s->control, text);
 }
 
 void psrti_supervisor_stop(psrti_supervisor_t *s, int sig, int by_request)
@@ -276,10 +280,17 @@ void psrti_supervisor_kill(psrti_supervisor_t *s)
     psrti_supervisor_act(s);
 }
 
+/* Not to psrtd, which such a signal would only kill. What was started may be heard of before that it
+ * was. */
 void psrti_supervisor_forward(psrti_supervisor_t *s, int sig)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (still_runs(s, i)) s->ops->signal(s->backend, s->seats[i].task, sig);
+    for (size_t i = 0; i < s->count; i++) {
+        const psrti_role_t *role = s->job->tasks[i].role;
+        psrti_phase_t phase = psrti_core_task(s->core, i)->phase;
+        if ((phase == PSRTI_PHASE_STARTING || phase == PSRTI_PHASE_RUNNING) &&
+            (role->argv || role->shell))
+            s->ops->signal(s->backend, s->seats[i].task, sig);
+    }
 }
 
 static void on_ready(void *arg)
@@ -290,6 +301,7 @@ static void on_ready(void *arg)
     if (psrti_control_open(&s->loop, s->job->dir, &ops, &s->control))
         psrti_supervisor_note(s, "this job cannot be asked: %s", psrt_last_error());
     psrti_record_set(s->record, "job_dir", json_string(s->job->dir));
+    if (s->params.ready) s->params.ready(s->params.arg);
     psrti_core_ready(s->core, psrti_now_ns());
     psrti_supervisor_act(s);
 }
@@ -386,7 +398,7 @@ static void init_timers(psrti_supervisor_t *s)
     }
     if (s->job->timeout_ns)
         uv_timer_start(&s->timeout, on_timeout, ns_to_ms(s->job->timeout_ns), 0);
-    if (!s->job->quiet) uv_timer_start(&s->status, on_status, STATUS_MS, STATUS_MS);
+    uv_timer_start(&s->status, on_status, STATUS_MS, STATUS_MS);
 }
 
 static psrti_core_t *create_core(const psrti_supervisor_t *s)
@@ -446,6 +458,8 @@ static void init_seats(psrti_supervisor_t *s)
     for (size_t i = 0; i < s->count; i++) {
         const psrti_task_t *task = &s->job->tasks[i];
         s->seats[i].task = task;
+        s->seats[i].hidden = task->role->kind == PSRTI_KIND_WORKER && s->job->worker_logs &&
+                             !psrti_indices_has(s->job->worker_logs, task->rank);
         psrti_tasklog_init(&s->seats[i].log);
     }
 }
@@ -470,10 +484,14 @@ static void free_all(psrti_supervisor_t *s)
 }
 
 psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops,
-                              psrti_record_t *record, int *exit_code_p)
+                              const psrti_supervise_params_t *params, int *exit_code_p)
 {
     psrti_supervisor_t *s = psrti_xcalloc(1, sizeof *s);
-    *s = (psrti_supervisor_t){ .job = job, .ops = ops, .record = record, .count = job->task_count };
+    *s = (psrti_supervisor_t){ .job = job,
+                               .ops = ops,
+                               .params = *params,
+                               .record = params->record,
+                               .count = job->task_count };
     s->start_ns = psrti_now_ns();
     init_seats(s);
     s->core = create_core(s);
@@ -487,10 +505,10 @@ psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops,
     arm(s);
     uv_run(&s->loop, UV_RUN_DEFAULT);
     *exit_code_p = psrti_verdict_code(s);
-    psrti_record_set(record, "exit_code", json_integer(*exit_code_p));
+    psrti_record_set(s->record, "exit_code", json_integer(*exit_code_p));
     /* A sink's thread that waits for a reader cannot be joined. */
     if (!psrti_output_wait(s->output, LAST_WORDS_MS)) {
-        psrti_record_close(record);
+        psrti_record_close(s->record);
         _exit(*exit_code_p);
     }
     release_all(s);

@@ -6,10 +6,15 @@
 #include "launcher/backend.h"
 #include "launcher/record.h"
 
+typedef struct psrti_supervise_params {
+    psrti_record_t *record;   /* NULL: none is kept */
+    void (*ready)(void *arg); /* all hosts are reached; NULL: nobody waits for it */
+    void *arg;
+} psrti_supervise_params_t;
+
 /* Starts all tasks of a planned job and stays until the last is gone. *exit_code_p is written on
- * success: the code for psrt-launch to exit with; why it is not 0 was said on stderr. `record` may be
- * NULL. */
+ * success: the code for psrt-launch to exit with; why it is not 0 was said on stderr. */
 psrt_status_t psrti_supervise(psrti_job_t *job, const psrti_backend_ops_t *ops,
-                              psrti_record_t *record, int *exit_code_p);
+                              const psrti_supervise_params_t *params, int *exit_code_p);
 
 #endif

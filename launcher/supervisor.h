@@ -12,6 +12,7 @@
 #include "launcher/core.h"
 #include "launcher/output.h"
 #include "launcher/record.h"
+#include "launcher/supervise.h"
 #include "launcher/tail.h"
 #include "launcher/tasklog.h"
 
@@ -36,6 +37,7 @@ typedef struct psrti_supervisor {
     psrti_backend_t *backend;
     psrti_core_t *core;
     psrti_output_t *output;
+    psrti_supervise_params_t params;
     psrti_record_t *record;   /* NULL: none could be made */
     psrti_control_t *control; /* NULL: not open */
     uv_loop_t loop;
@@ -54,7 +56,7 @@ void psrti_supervisor_act(psrti_supervisor_t *s);
 void psrti_supervisor_close(psrti_supervisor_t *s); /* waits for nothing any more */
 void psrti_supervisor_stop(psrti_supervisor_t *s, int sig, int by_request); /* gracefully */
 void psrti_supervisor_kill(psrti_supervisor_t *s);
-void psrti_supervisor_forward(psrti_supervisor_t *s, int sig); /* to all that run */
+void psrti_supervisor_forward(psrti_supervisor_t *s, int sig); /* to the user's programs */
 /* A line of the launcher, shown unless quiet, and to those who watch. */
 void psrti_supervisor_note(psrti_supervisor_t *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -34,6 +34,17 @@ psrt_status_t psrti_tasklog_make_dir(const char *dir)
 
 void psrti_tasklog_init(psrti_tasklog_t *log) { log->fds[0] = log->fds[1] = -1; }
 
+/* DIR/worker-0.stdout leads to the file of the present attempt. A file system without links has
+ * none. */
+static void link_current(const char *dir, const char *name, const char *path, int which)
+{
+    char link[PATH_MAX + 16], fresh[PATH_MAX + 32];
+    snprintf(link, sizeof link, "%s/%s.%s", dir, name, stream_names[which]);
+    snprintf(fresh, sizeof fresh, "%s.new", link);
+    unlink(fresh);
+    if (!symlink(strrchr(path, '/') + 1, fresh) && rename(fresh, link)) unlink(fresh);
+}
+
 psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const char *dir, const psrti_task_t *task)
 {
     psrti_tasklog_init(log);
@@ -45,7 +56,10 @@ psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const char *dir, const ps
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s.%u.%s", dir, name, task->attempt, stream_names[i]);
         log->fds[i] = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (log->fds[i] >= 0) continue;
+        if (log->fds[i] >= 0) {
+            link_current(dir, name, path, i);
+            continue;
+        }
         psrt_status_t st = psrti_fail(PSRT_ERR_IO, "log file %s: %s", path, strerror(errno));
         psrti_tasklog_close(log, 0);
         return st;

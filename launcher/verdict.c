@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why the job ended: its last lines and its exit code. */
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/end.h"
@@ -58,6 +60,21 @@ static void show_hidden(psrti_supervisor_t *s, size_t task)
     psrti_stream_close(stream);
 }
 
+/* The last line, also for those who ask when the job has ended. */
+static void conclude(psrti_supervisor_t *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void conclude(psrti_supervisor_t *s, const char *fmt, ...)
+{
+    char text[2 * PSRTI_ERROR_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    psrti_supervisor_tell(s, "%s", text);
+    json_t *json = json_string(text);
+    if (json) psrti_record_set(s->record, "verdict", json);
+}
+
 static void tell_others(psrti_supervisor_t *s, size_t culprit)
 {
     char text[PSRTI_ERROR_MAX], names[PSRTI_NAMES_SIZE];
@@ -76,9 +93,8 @@ static void tell_start(psrti_supervisor_t *s)
 {
     char names[PSRTI_NAMES_SIZE];
     psrti_supervisor_names(s, never_started, names, sizeof names);
-    psrti_supervisor_tell(s,
-                          "not all tasks were started within %s: missing %s; the job was stopped",
-                          s->job->start_timeout, names);
+    conclude(s, "not all tasks were started within %s: missing %s; the job was stopped",
+             s->job->start_timeout, names);
 }
 
 void psrti_verdict_tell(psrti_supervisor_t *s)
@@ -93,17 +109,17 @@ void psrti_verdict_tell(psrti_supervisor_t *s)
     if (culprit != SIZE_MAX) {
         if (!not_assembled(s, culprit, text, sizeof text))
             psrti_verdict_describe(s, culprit, text, sizeof text);
-        psrti_supervisor_tell(s, "%s; the job was stopped", text);
+        conclude(s, "%s; the job was stopped", text);
     } else if (cause == PSRTI_CAUSE_USER) {
-        psrti_supervisor_tell(s, "the job was stopped by %s%s after %.1f s",
-                              s->stop_by_request ? "psrt-launch kill, as by SIG" : "SIG",
-                              sigabbrev_np(s->stop_signal), after);
+        conclude(s, "the job was stopped by %s%s after %.1f s",
+                 s->stop_by_request ? "psrt-launch kill, as by SIG" : "SIG",
+                 sigabbrev_np(s->stop_signal), after);
     } else if (cause == PSRTI_CAUSE_TIMEOUT) {
-        psrti_supervisor_tell(s, "the job was stopped by its --timeout after %.1f s", after);
+        conclude(s, "the job was stopped by its --timeout after %.1f s", after);
     } else if (cause == PSRTI_CAUSE_START) {
         tell_start(s);
     } else if (cause == PSRTI_CAUSE_ERROR) {
-        psrti_supervisor_tell(s, "%s; the job was stopped", s->error);
+        conclude(s, "%s; the job was stopped", s->error);
     }
 }
 

@@ -481,10 +481,10 @@ Test(core, a_lost_host_ends_a_job_that_may_not_restart)
 Test(core, cool_down_doubles)
 {
     bench_t b;
-    setup(&b, 0, 1, 0);
-    on_hosts(&b, 0);
+    setup(&b, 0, 2, 0);
+    on_hosts(&b, 1);
     restarts(&b, WORKER, 1);
-    b.hosts[0].slots = b.hosts[2].slots = 1; /* coordinator there, worker on host 1 */
+    b.tasks[2].host = 0; /* the other host is full */
     b.job.host_count = 2;
     begin(&b);
     static const uint64_t cooldowns[] = { 10 * S, 20 * S, 40 * S };
@@ -586,23 +586,6 @@ Test(core, what_was_shed_does_not_hinder_success)
     exits(&b, WORKER, 2, 0);
     cr_assert(psrti_core_draining(b.core));
     cr_assert_eq(over(&b), PSRTI_CAUSE_NONE);
-}
-
-Test(core, spares_come_with_a_host)
-{
-    bench_t b;
-    setup(&b, 0, 3, 0);
-    on_hosts(&b, 0);
-    b.roles[WORKER].count = b.roles[WORKER].min = 2; /* up to three */
-    begin(&b);
-    cr_assert_eq(phase_of(&b, WORKER, 2), PSRTI_PHASE_SHED);
-    cr_assert_eq(psrti_core_restart(b.core, b.now, 3, 0), PSRT_OK); /* or as the user says */
-    act(&b);
-    cr_assert_eq(b.starts[3], 1);
-    cr_assert_eq(psrti_core_task(b.core, 3)->attempt, 0);
-    psrti_core_stop(b.core, b.now, PSRTI_CAUSE_TIMEOUT);
-    act(&b);
-    cr_assert_eq(over(&b), PSRTI_CAUSE_TIMEOUT);
 }
 
 /* ---- stop ------------------------------------------------------------------------------------ */
