@@ -13,6 +13,7 @@ endforeach()
 
 if(TARGET psrt-launch)
   install(FILES ${PROJECT_SOURCE_DIR}/launcher/job.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/psrt)
+  install(FILES ${PSRT_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
 # pkg-config: the prefix is found from the place of the file, so the tree may be moved.
