@@ -10,9 +10,9 @@
 #include "base/util.h"
 
 #define PREFIX "PSRT_"
-#define SHOWN 64      /* bytes of a value that an error repeats */
-#define WARNED_MAX 64 /* unknown variables that are warned about in a process */
-#define OF_THE_LAUNCHER "PSRT_LAUNCH_PSRTD" /* a user exports it for all that he starts */
+#define SHOWN 64                       /* bytes of a value that an error repeats */
+#define WARNED_MAX 64                  /* unknown variables that are warned about in a process */
+#define OF_THE_LAUNCHER "PSRT_LAUNCH_" /* a user exports them for all that he starts */
 #define ALLOWED_MAX 128
 
 typedef struct setting_def {
@@ -180,7 +180,9 @@ static void warn_if_unknown(const char *variable)
     if (len >= sizeof(name)) len = sizeof(name) - 1;
     memcpy(name, variable, len);
     name[len] = '\0';
-    if (find_setting(name) != PSRTI_CONF_COUNT || !strcmp(name, OF_THE_LAUNCHER)) return;
+    if (find_setting(name) != PSRTI_CONF_COUNT ||
+        !strncmp(name, OF_THE_LAUNCHER, strlen(OF_THE_LAUNCHER)))
+        return;
     if (!first_warning(psrti_hash_bytes(name, len))) return;
     const char *nearest = psrti_nearest(name, setting_names, PSRTI_CONF_COUNT);
     if (nearest)

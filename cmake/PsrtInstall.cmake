@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS psrt EXPORT psrtTargets)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/psrt DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
-foreach(program psrtd psrt-info psrt-launch psrt-bench)
+foreach(program psrtd psrt-info psrt-launch psrt-agent psrt-bench)
   if(TARGET ${program})
     install(TARGETS ${program})
   endif()

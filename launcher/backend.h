@@ -72,4 +72,7 @@ typedef struct psrti_backend_ops {
 
 extern const psrti_backend_ops_t psrti_backend_local; /* this machine */
 
+/* That of the job: named, or ssh when one of its hosts is another machine, or local. */
+psrt_status_t psrti_backend_find(const psrti_job_t *job, const psrti_backend_ops_t **ops_p);
+
 #endif

@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "launcher/expand.h"
 #include "launcher/frameworks.h"
+#include "launcher/hostenv.h"
 
 /* Who a task is. Never taken over from the launcher's own environment, where a job that encloses
  * this one may have set it, and never from -x. */
@@ -97,13 +98,19 @@ void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_
     enter_virtualenv(task->role, own);
 }
 
+static const char *const for_testing[] = { "PSRT_LAUNCH_PSRTD", "PSRT_LAUNCH_AGENT",
+                                           "PSRT_LAUNCH_SSH" };
+
 /* Those over the launcher's own environment, less what belongs to another job. */
-static void full_env(const psrti_env_t *own, psrti_env_t *full)
+static void full_env(const psrti_job_t *job, const psrti_task_t *task, const psrti_env_t *own,
+                     psrti_env_t *full)
 {
     psrti_env_merge(full, environ);
+    if (job->hosts[task->host].dir) psrti_hostenv_remove(full); /* its agent adds its own */
     for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
         psrti_env_unset(full, reserved[i]);
-    psrti_env_unset(full, "PSRT_LAUNCH_PSRTD");
+    for (size_t i = 0; i < PSRTI_COUNT(for_testing); i++)
+        psrti_env_unset(full, for_testing[i]);
     psrti_frameworks_unset(full);
     if (psrti_env_get(own, "VIRTUAL_ENV")) psrti_env_unset(full, "PYTHONHOME");
     psrti_env_merge(full, own->entries);
@@ -177,7 +184,7 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
         launch->bind_parts = task->local_size;
     }
     psrti_contract_env(job, task, &own);
-    full_env(&own, &launch->env);
+    full_env(job, task, &own, &launch->env);
     psrti_env_clear(&own);
 }
 

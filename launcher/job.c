@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "launcher/exits.h"
 #include "launcher/hosts.h"
+#include "launcher/program.h"
 
 #define CONNECT_DEFAULT (30 * PSRTI_NS_PER_S)
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
@@ -219,11 +220,12 @@ void psrti_job_set_coordinator(psrti_job_t *job)
 {
     for (size_t i = 0; i < job->task_count; i++) {
         const psrti_task_t *task = &job->tasks[i];
+        if (task->role->kind != PSRTI_KIND_COORDINATOR || task->host == PSRTI_HOST_ELSEWHERE)
+            continue;
         const char *host = job->hosts[task->host].address;
-        if (task->role->kind == PSRTI_KIND_COORDINATOR)
-            snprintf(job->coordinator, sizeof job->coordinator,
-                     strchr(host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", host,
-                     (unsigned)task->ports[0]);
+        snprintf(job->coordinator, sizeof job->coordinator,
+                 strchr(host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", host,
+                 (unsigned)task->ports[0]);
     }
 }
 
@@ -272,37 +274,6 @@ void psrti_job_release(psrti_job_t *job)
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
-
-/* The directory of psrt-launch itself, then PATH. */
-static psrt_status_t find_psrtd(char path[PATH_MAX])
-{
-    const char *override = getenv("PSRT_LAUNCH_PSRTD");
-    if (override) {
-        if (access(override, X_OK))
-            return psrti_fail(PSRT_ERR_NOT_FOUND, "PSRT_LAUNCH_PSRTD=%s: %s", override,
-                              strerror(errno));
-        snprintf(path, PATH_MAX, "%s", override);
-        return PSRT_OK;
-    }
-    char self[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[len > 0 ? len : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash) *slash = '\0';
-    if (slash && snprintf(path, PATH_MAX, "%s/psrtd", self) < PATH_MAX && !access(path, X_OK))
-        return PSRT_OK;
-    const char *dir = getenv("PATH");
-    while (dir && *dir) {
-        int n = (int)strcspn(dir, ":");
-        if (n && snprintf(path, PATH_MAX, "%.*s/psrtd", n, dir) < PATH_MAX && !access(path, X_OK))
-            return PSRT_OK;
-        dir += n + (dir[n] == ':');
-    }
-    return psrti_fail(PSRT_ERR_NOT_FOUND,
-                      "psrtd was found neither beside psrt-launch (%s) nor in PATH; "
-                      "it runs the coordinator and the servers",
-                      self);
-}
 
 static int runs_psrtd(const psrti_role_t *role)
 {
@@ -424,7 +395,8 @@ psrt_status_t psrti_job_plan(psrti_job_t *job)
     for (size_t i = 0; i < job->role_count; i++) {
         total += job->roles[i].count;
         if (*job->psrtd || !runs_psrtd(&job->roles[i])) continue;
-        st = find_psrtd(job->psrtd);
+        st = psrti_find_program("psrtd", "PSRT_LAUNCH_PSRTD",
+                                "it runs the coordinator and the servers", job->psrtd);
         if (st) return st;
     }
     if (!job->host_count) add_this_host(job);

@@ -17,6 +17,7 @@
 #define PSRTI_JOB_TASKS_MAX 65535 /* of a role */
 #define PSRTI_JOB_PORTS_MAX 64    /* of a task */
 #define PSRTI_JOB_GPUS_MAX 64
+#define PSRTI_HOST_ELSEWHERE UINT_MAX /* of a task that an agent has nothing to do with */
 #define PSRTI_ROLE_NAME_MAX 32
 #define PSRTI_TASK_NAME_MAX (PSRTI_ROLE_NAME_MAX + 8)
 

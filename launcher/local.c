@@ -40,7 +40,7 @@ typedef struct attempt {
 
 struct psrti_backend {
     uv_loop_t *loop;
-    const psrti_job_t *job;
+    psrti_job_t *job;
     psrti_backend_events_t events;
     psrti_inherited_t inherited;
     int lock, paused, closing;
@@ -289,6 +289,10 @@ static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task,
                                  const psrti_launch_t *launch)
 {
     fds_t fds;
+    if (launch->listen) {
+        psrt_status_t st = psrti_sockets_bind(&b->sockets, &b->job->tasks[task->id]);
+        if (st) return st;
+    }
     if (!open_fds(&fds))
         return psrti_fail(PSRT_ERR_LIMIT, "%s: pipes: %s", task->name, strerror(errno));
     if (!launch->listen) psrti_sockets_release(&b->sockets, task);

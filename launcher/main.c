@@ -54,31 +54,14 @@ static psrt_status_t print_plan(psrti_job_t *job, void *arg, int *code_p)
     return PSRT_OK;
 }
 
-/* A job that was meant for other machines must not run here in silence. */
-static psrt_status_t check_local(const psrti_job_t *job)
-{
-    char self[256] = "";
-    gethostname(self, sizeof self - 1);
-    const char *const here[] = { "localhost", "127.0.0.1", "::1", self };
-    for (size_t i = 0; i < job->host_count; i++) {
-        size_t k = 0;
-        while (k < PSRTI_COUNT(here) && strcmp(job->hosts[i].name, here[k]))
-            k++;
-        if (k == PSRTI_COUNT(here))
-            return psrti_fail(PSRT_ERR_INVALID,
-                              "host %s is not this machine, and the backend is local",
-                              job->hosts[i].name);
-    }
-    return PSRT_OK;
-}
-
 static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
 {
     if (job->dry_run) return print_plan(job, arg, code_p);
-    psrt_status_t st = check_local(job);
+    const psrti_backend_ops_t *backend;
+    psrt_status_t st = psrti_backend_find(job, &backend);
     if (!st) st = psrti_place(job);
     if (st) return st;
-    return psrti_run(job, &psrti_backend_local, code_p);
+    return psrti_run(job, backend, code_p);
 }
 
 /* The whole file or nothing of it. */

@@ -15,13 +15,13 @@
 
 /* A socket that is handed over listens where the job's tasks dial, from now on: what dials before
  * the task runs, or while it is restarted, waits. One that is released is only bound, to all
- * addresses, since nobody knows which of them the program will want. */
+ * addresses, since nobody knows which of them the program will want. Port 0: the system chooses. */
 static int bind_port(const char *address, int handed_over, uint16_t *port_p)
 {
     struct sockaddr_storage addr;
     struct sockaddr_in *v4 = (struct sockaddr_in *)&addr;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&addr;
-    if (!psrti_netif_sockaddr(address, 0, &addr)) {
+    if (!psrti_netif_sockaddr(address, *port_p, &addr)) {
         errno = EINVAL;
         return -1;
     }
@@ -51,32 +51,40 @@ static void close_fds(int *fds, unsigned count)
     }
 }
 
+psrt_status_t psrti_sockets_bind(psrti_sockets_t *sockets, psrti_task_t *task)
+{
+    const psrti_job_t *job = sockets->job;
+    int *fds = sockets->fds[task->id];
+    for (unsigned i = 0; i < task->role->ports; i++) {
+        if (fds[i] >= 0) continue;
+        fds[i] = bind_port(job->hosts[task->host].address, psrti_contract_takes_sockets(task),
+                           &task->ports[i]);
+        if (fds[i] < 0)
+            return psrti_fail(PSRT_ERR_IO, "%s: binding port %u: %s", task->name, task->ports[i],
+                              strerror(errno));
+    }
+    return PSRT_OK;
+}
+
 psrt_status_t psrti_sockets_open(psrti_sockets_t *sockets, psrti_job_t *job)
 {
     *sockets = (psrti_sockets_t){ .job = job,
                                   .fds = psrti_xcalloc(job->task_count, sizeof *sockets->fds) };
+    psrt_status_t st = PSRT_OK;
     for (size_t t = 0; t < job->task_count; t++) {
-        psrti_task_t *task = &job->tasks[t];
-        int *fds = psrti_xcalloc(task->role->ports, sizeof *fds);
-        memset(fds, -1, task->role->ports * sizeof *fds);
-        sockets->fds[t] = fds;
-        for (unsigned i = 0; i < task->role->ports; i++) {
-            fds[i] = bind_port(job->hosts[task->host].address, psrti_contract_takes_sockets(task),
-                               &task->ports[i]);
-            if (fds[i] >= 0) continue;
-            psrt_status_t st =
-                psrti_fail(PSRT_ERR_IO, "%s: binding a port: %s", task->name, strerror(errno));
-            psrti_sockets_close(sockets);
-            return st;
-        }
+        unsigned ports = job->tasks[t].role->ports;
+        sockets->fds[t] = psrti_xcalloc(ports, sizeof(int));
+        memset(sockets->fds[t], -1, ports * sizeof(int));
+        if (!st && job->tasks[t].host != PSRTI_HOST_ELSEWHERE)
+            st = psrti_sockets_bind(sockets, &job->tasks[t]);
     }
-    return PSRT_OK;
+    if (st) psrti_sockets_close(sockets);
+    return st;
 }
 
 void psrti_sockets_close(psrti_sockets_t *sockets)
 {
     for (size_t t = 0; t < sockets->job->task_count && sockets->fds; t++) {
-        if (!sockets->fds[t]) break;
         close_fds(sockets->fds[t], sockets->job->tasks[t].role->ports);
         free(sockets->fds[t]);
     }

@@ -11,8 +11,10 @@ typedef struct psrti_sockets {
     const psrti_job_t *job;
 } psrti_sockets_t;
 
-/* Binds the ports of all tasks and fills them in. */
+/* Binds the ports of all tasks but those elsewhere, and fills them in. */
 psrt_status_t psrti_sockets_open(psrti_sockets_t *sockets, psrti_job_t *job);
+/* Those of the task that are not held, at the numbers that it has: it came here from another host. */
+psrt_status_t psrti_sockets_bind(psrti_sockets_t *sockets, psrti_task_t *task);
 void psrti_sockets_close(psrti_sockets_t *sockets);
 
 const int *psrti_sockets_of(const psrti_sockets_t *sockets, const psrti_task_t *task);
