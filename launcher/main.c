@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* psrt-launch: starts, supervises and ends the tasks of a job. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
@@ -123,11 +125,37 @@ static const struct verb {
     { "replace", psrti_verb_restart },
 };
 
+static int is_program(const char *word)
+{
+    char path[PATH_MAX];
+    if (strchr(word, '/')) return 1; /* its start will tell */
+    for (const char *dir = getenv("PATH"); dir && *dir;) {
+        int n = (int)strcspn(dir, ":");
+        if (snprintf(path, sizeof path, "%.*s/%s", n, dir, word) < (int)sizeof path &&
+            !access(path, X_OK))
+            return 1;
+        dir += n + (dir[n] == ':');
+    }
+    return 0;
+}
+
+/* The verb that was meant by a first word that is neither one nor a program; NULL: none. */
+static const char *meant_verb(const char *word)
+{
+    const char *names[PSRTI_COUNT(verbs)];
+    for (size_t i = 0; i < PSRTI_COUNT(verbs); i++)
+        names[i] = verbs[i].name;
+    return *word == '-' || is_program(word) ? NULL : psrti_nearest(word, names, PSRTI_COUNT(names));
+}
+
 int main(int argc, char **argv)
 {
     if (!fill_standard_fds()) return PSRTI_EXIT_INTERNAL;
     argv = uv_setup_args(argc, argv); /* guardians show a title of their own */
     for (size_t i = 0; argc > 1 && i < PSRTI_COUNT(verbs); i++)
         if (!strcmp(argv[1], verbs[i].name)) return verbs[i].run(argc, argv);
-    return with_job(argc, argv, run_job, NULL);
+    const char *meant = argc > 1 ? meant_verb(argv[1]) : NULL;
+    if (!meant) return with_job(argc, argv, run_job, NULL);
+    return report(psrti_fail(
+        PSRT_ERR_INVALID, "%s is neither a verb nor a program; did you mean %s?", argv[1], meant));
 }

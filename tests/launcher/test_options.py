@@ -26,6 +26,10 @@ class Options(LaunchTest):
         for flag in ("-n", "-np", "--np", "--ntasks=4"):
             self.assert_usage("; -w N is the number of workers", flag, "4", "--", "x")
 
+    def test_unknown_verb_names_the_nearest(self):
+        self.assert_usage("kil is neither a verb nor a program; did you mean kill?", "kil")
+        self.assert_usage("rendr is neither a verb nor a program; did you mean render?", "rendr", "k8s", "-w", "1")
+
     def test_missing_arguments(self):
         self.assert_usage("no command given", "-w", "2")
         self.assert_usage("no command given", "-w", "2", "--")
