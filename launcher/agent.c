@@ -299,6 +299,11 @@ static void print_help(void)
         "    missing. It reads from its standard input where psrt-launch listens and the job's\n"
         "    key, dials back, offers ports, and runs tasks, each below a guardian. When its input\n"
         "    or the connection ends, or psrt-launch is silent for 20 seconds, it ends them all.\n\n"
+        "OPTIONS\n"
+        "    -h, --help\n"
+        "            print this\n"
+        "        --version\n"
+        "            print the version\n\n"
         "EXIT STATUS\n"
         "    0 when psrt-launch ended it; 2 wrong usage; 70 otherwise, with a line on stderr.\n",
         stdout);
