@@ -141,17 +141,31 @@ static void pslite_env(const psrti_job_t *job, const psrti_task_t *task, psrti_e
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
+/* The one of number `id`, as its host calls it. */
+static void append_gpu(char *ids, size_t size, size_t *pos, const char *names, unsigned id)
+{
+    for (unsigned i = 0; names && i < id; i++)
+        names += strcspn(names, ",") + 1;
+    if (names)
+        psrti_append(ids, size, pos, "%.*s", (int)strcspn(names, ","), names);
+    else
+        psrti_append(ids, size, pos, "%u", id);
+}
+
 /* In a job that hands out GPUs a task that asked for none sees none. */
 static void gpu_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
 {
     char ids[4096] = "";
+    const char *names = job->hosts[task->host].gpu_names;
     size_t pos = 0;
     int handed_out = 0;
     for (size_t i = 0; i < job->task_count; i++)
         handed_out |= job->tasks[i].gpu_count > 0;
     if (!handed_out) return;
-    for (unsigned i = 0; i < task->gpu_count; i++)
-        psrti_append(ids, sizeof ids, &pos, "%s%u", i ? "," : "", task->gpu_ids[i]);
+    for (unsigned i = 0; i < task->gpu_count; i++) {
+        if (i) psrti_append(ids, sizeof ids, &pos, ",");
+        append_gpu(ids, sizeof ids, &pos, names, task->gpu_ids[i]);
+    }
     psrti_env_set(own, "CUDA_VISIBLE_DEVICES", ids);
 }
 

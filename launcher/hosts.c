@@ -17,6 +17,7 @@ void psrti_host_clear(psrti_host_t *host)
     free(host->name);
     free(host->address);
     free(host->user);
+    free(host->gpu_names);
     free(host->dir);
     free(host->psrtd);
     psrti_env_clear(&host->attributes);

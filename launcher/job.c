@@ -312,6 +312,23 @@ static void choose_success(psrti_job_t *job)
     }
 }
 
+/* Whoever started the launcher may have given it some of the GPUs only. */
+static void find_gpus(psrti_host_t *host)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char device[32];
+    if (visible) {
+        psrti_job_set(&host->gpu_names, visible);
+        host->gpus = *visible != '\0';
+        for (; *visible; visible++)
+            host->gpus += *visible == ',';
+        return;
+    }
+    do
+        snprintf(device, sizeof device, "/dev/nvidia%u", host->gpus);
+    while (!access(device, F_OK) && ++host->gpus < PSRTI_JOB_GPUS_MAX);
+}
+
 /* Where none is named, this machine. */
 static void add_this_host(psrti_job_t *job)
 {
@@ -319,6 +336,7 @@ static void add_this_host(psrti_job_t *job)
     job->hosts[0].name = psrti_xstrdup("localhost");
     job->hosts[0].address = psrti_xstrdup("127.0.0.1");
     job->host_count = 1;
+    find_gpus(&job->hosts[0]);
 }
 
 static void add_task(psrti_job_t *job, psrti_role_t *role, unsigned index)

@@ -101,6 +101,7 @@ typedef struct psrti_host {
     double cpus;
     uint64_t mem_mb;
     unsigned gpus;
+    char *gpu_names;        /* "2,3": what they are called there; NULL: 0, 1 and so on */
     char *dir, *psrtd;      /* there; NULL: as the job's */
     psrti_env_t attributes; /* for constraints: "rack=r1" */
 } psrti_host_t;

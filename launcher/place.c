@@ -31,7 +31,7 @@ typedef struct placer {
 
 static unsigned gpus_of(const psrti_host_t *host)
 {
-    return host->gpus ? host->gpus : PSRTI_JOB_GPUS_MAX;
+    return host->gpus || host->gpu_names ? host->gpus : PSRTI_JOB_GPUS_MAX;
 }
 
 static const psrti_constraint_t *forbidding(const placer_t *p, const psrti_role_t *role,

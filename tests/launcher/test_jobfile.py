@@ -382,6 +382,18 @@ class JobFile(LaunchTest):
         self.assert_refused("worker:3 fits on no host: node1: all 1 slots taken; node2: all 2", document,
                             "-w", "4")
 
+    def test_gpus_of_this_machine(self):
+        document = job({"gpus": 2, "count": 2})
+        for visible, expected in (("5,GPU-8f,0,1,7", ["5,GPU-8f", "0,1"]), ("4,5,6", None), ("", None)):
+            code, out, err = self.launch("plan", "--json", "-c", self.file(document),
+                                         env={"CUDA_VISIBLE_DEVICES": visible})
+            if expected:
+                found = [t["environment"]["CUDA_VISIBLE_DEVICES"] for t in json.loads(out)["tasks"]]
+                self.assertEqual(found, ["", *expected])
+            else:
+                self.assertEqual(code, 2)
+                self.assertRegex(err, r"worker:\d fits on no host: localhost: . of . GPUs free, 2 wanted")
+
     def test_runs(self):
         script = 'echo "$PSRT_ROLE:$PSRT_RANK $WORD $(pwd) $#"'
         document = {
