@@ -209,7 +209,7 @@ psrt_status_t psrti_hosts_load(psrti_hosts_t *hosts, const char *path)
 {
     static const char bom[] = "\xef\xbb\xbf";
     FILE *file = fopen(path, "re");
-    char *line = NULL, why[PSRTI_ERROR_MAX];
+    char *line = NULL;
     size_t size = 0;
     psrt_status_t st = PSRT_OK;
     if (!file) return psrti_fail(PSRT_ERR_INVALID, "host file %s: %s", path, strerror(errno));
@@ -224,9 +224,7 @@ psrt_status_t psrti_hosts_load(psrti_hosts_t *hosts, const char *path)
         st = strlen(line) == (size_t)length
                  ? add_line(hosts, text)
                  : psrti_fail(PSRT_ERR_INVALID, "a NUL byte in the line");
-        if (!st) continue;
-        snprintf(why, sizeof why, "%s", psrt_last_error());
-        st = psrti_fail(PSRT_ERR_INVALID, "%s:%u: %s", path, number, why);
+        if (st) st = psrti_fail(st, "%s:%u: %s", path, number, psrt_last_error());
     }
     free(line);
     fclose(file);

@@ -320,7 +320,7 @@ static void find_gpus(psrti_host_t *host)
     if (visible) {
         psrti_job_set(&host->gpu_names, visible);
         host->gpus = *visible != '\0';
-        for (; *visible; visible++)
+        for (; *visible && host->gpus < PSRTI_JOB_GPUS_MAX; visible++)
             host->gpus += *visible == ',';
         return;
     }

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/contract.h"
+#include "launcher/exports.h"
 #include "launcher/hosts.h"
 #include "launcher/jsonread.h"
 
@@ -135,10 +136,7 @@ static psrt_status_t read_constraint(psrti_reader_t *r, const json_t *value, psr
     for (char **word = words; *word; word++)
         free(*word);
     free(words);
-    if (!st) return PSRT_OK;
-    char why[PSRTI_ERROR_MAX];
-    snprintf(why, sizeof why, "%s", psrt_last_error());
-    return psrti_reader_fail(r, "%s", why);
+    return st ? psrti_reader_fail(r, "%s", psrt_last_error()) : PSRT_OK;
 }
 
 static psrt_status_t read_constraints(psrti_reader_t *r, const json_t *value, void *object)
@@ -310,10 +308,7 @@ static psrt_status_t read_host(psrti_reader_t *r, const json_t *value, psrti_hos
         if (!host.name) return psrti_reader_fail(r, "a host needs a name");
         st = psrti_hosts_add(hosts, &host);
     }
-    if (!st) return PSRT_OK;
-    char why[PSRTI_ERROR_MAX];
-    snprintf(why, sizeof why, "%s", psrt_last_error());
-    return psrti_reader_fail(r, "%s", why);
+    return st ? psrti_reader_fail(r, "%s", psrt_last_error()) : PSRT_OK;
 }
 
 static psrt_status_t read_hosts(psrti_reader_t *r, const json_t *value, void *object)
@@ -348,6 +343,13 @@ static psrt_status_t read_hostfile(psrti_reader_t *r, const json_t *value, void 
 static psrt_status_t read_job_env(psrti_reader_t *r, const json_t *value, void *object)
 {
     return read_env(r, value, &((psrti_job_t *)object)->env);
+}
+
+static psrt_status_t read_env_file(psrti_reader_t *r, const json_t *value, void *object)
+{
+    if (!json_is_string(value)) return psrti_reader_wrong(r, value, "the name of a file");
+    psrt_status_t st = psrti_export_file(object, json_string_value(value));
+    return st ? psrti_reader_fail(r, "%s", psrt_last_error()) : PSRT_OK;
 }
 
 /* Goes to the tasks as a text. */
@@ -397,6 +399,7 @@ static const psrti_key_t job_keys[] = {
     { .name = "hostfile", .type = PSRTI_KEY_READ, .read = read_hostfile },
     { .name = "coordinator", .type = PSRTI_KEY_READ, .read = read_coordinator },
     { .name = "env", .type = PSRTI_KEY_READ, .read = read_job_env },
+    { .name = "env_file", .type = PSRTI_KEY_READ, .read = read_env_file },
     FIELD(PSRTI_KEY_TEXT, log_dir, log_dir),
     FIELD(PSRTI_KEY_TIME, timeout, timeout_ns),
     { .name = "start_timeout", .type = PSRTI_KEY_READ, .read = read_start_timeout },

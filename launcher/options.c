@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
-#include "launcher/contract.h"
+#include "launcher/exports.h"
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
 #include "launcher/jobfile.h"
@@ -34,6 +34,7 @@ enum {
     OPT_NO_COORDINATOR,
     OPT_JSON,
     OPT_BIND,
+    OPT_ENV_FILE,
     OPT_LOG_DIR,
     OPT_TIMEOUT,
     OPT_START_TIMEOUT,
@@ -73,8 +74,9 @@ static const struct flag {
     { "server-command", OPT_SERVER_COMMAND, "same|CMD",
       "what servers run: the workers' command (same), or a\n"
       "command line for /bin/sh; default: psrtd" },
-    { "env", 'x', "NAME[=V]",
-      "set NAME for all tasks, or pass on its present value;\nmay be repeated" },
+    { "env", 'x', "NAME[=V]|PREFIX*",
+      "set NAME for all tasks, or pass on its present value,\nor those of all names that begin so; may be repeated" },
+    { "env-file", OPT_ENV_FILE, "FILE", "a file of such, one a line" },
     { "log-dir", OPT_LOG_DIR, "DIR",
       "also write each task's output, unchanged, to\nDIR/ROLE-INDEX.ATTEMPT.stdout and .stderr" },
     { "timeout", OPT_TIMEOUT, "T", "stop the job when it runs for longer (exit code 124)" },
@@ -209,30 +211,10 @@ static psrt_status_t parse_time(const char *flag, const char *text, int zero_ok,
     return PSRT_OK;
 }
 
-/* Over what the job file says for single roles. */
-static void export_to_all(psrti_job_t *job, const char *name, const char *value)
-{
-    psrti_env_set(&job->env, name, value);
-    for (size_t i = 0; i < job->role_count; i++)
-        psrti_env_unset(&job->roles[i].env, name);
-}
-
 static psrt_status_t parse_export(psrti_job_t *job, const char *text)
 {
-    size_t len = strcspn(text, "=");
-    if (!len) return psrti_fail(PSRT_ERR_INVALID, "-x %s: not NAME or NAME=VALUE", text);
-    char *name = psrti_xstrdup(text);
-    name[len] = '\0';
-    const char *value = text[len] ? text + len + 1 : getenv(name);
-    psrt_status_t st = PSRT_OK;
-    if (psrti_contract_env_is_reserved(name))
-        st = psrti_fail(PSRT_ERR_INVALID, "-x %s: set by psrt-launch itself", name);
-    else if (!value)
-        st = psrti_fail(PSRT_ERR_INVALID, "-x %s: not set in the environment", name);
-    else
-        export_to_all(job, name, value);
-    free(name);
-    return st;
+    psrt_status_t st = psrti_export(job, text);
+    return st ? psrti_fail(st, "-x %s", psrt_last_error()) : PSRT_OK;
 }
 
 static psrt_status_t parse_bind(psrti_job_t *job, const char *text)
@@ -390,6 +372,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     uint64_t checked;
     switch (id) {
     case 'x': return parse_export(job, arg);
+    case OPT_ENV_FILE: return psrti_export_file(job, arg);
     case OPT_LOG_DIR:
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--log-dir: empty name");
         psrti_job_set(&job->log_dir, arg);

@@ -472,7 +472,7 @@ class HostFile(LaunchTest):
             code, _, err = self.plan("-H", text)
             self.assertEqual(code, 2, text)
             self.assertIn(expected, err)
-        code, out, err = self.launch("-H", "h1:2", "--", "echo", "ran")
+        code, out, err = self.launch("--set", "backend=local", "-H", "h1:2", "--", "echo", "ran")
         self.assertEqual((code, out), (2, ""))
         self.assertIn("host h1 is not this machine", err)
         code, _, err = self.plan("-H", "h1:2, u@h2:1 , h3 ")

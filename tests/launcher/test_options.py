@@ -9,13 +9,16 @@ from launchtest import LaunchTest, main
 SHOW_ENV = 'env | sed "s/^/@$PSRT_ROLE:$PSRT_RANK /"'
 
 
-class Options(LaunchTest):
+class OptionsTest(LaunchTest):
 
     def assert_usage(self, expected, *args):
         code, out, err = self.launch(*args)
         self.assertEqual((code, out), (2, ""), err)
         self.assertIn(expected, err)
         self.assert_nothing_left(at_once=True)
+
+
+class Options(OptionsTest):
 
     def test_unknown_flag_names_the_nearest(self):
         self.assert_usage("unknown option --timout; did you mean --timeout?", "--timout", "3", "--",
@@ -96,7 +99,7 @@ class Options(LaunchTest):
         self.assert_nothing_left(at_once=True)
 
 
-class Environment(LaunchTest):
+class Environment(OptionsTest):
 
     def environments(self, *flags, command=SHOW_ENV, **kwargs):
         code, out, err = self.shell(command, "--no-prefix", *flags, **kwargs)
@@ -145,6 +148,27 @@ class Environment(LaunchTest):
                               "--env=EMPTY=",
                               env={"TWO": "zwei"})["worker:1"]
         self.assertEqual((e["ONE"], e["TWO"], e["EMPTY"]), ("a=b", "zwei", ""))
+
+    def test_exports_by_prefix(self):
+        present = {"AB_ONE": "1", "AB_TWO": "a\nb", "PSRT_LOG_LEVEL": "warn", "PSRT_RANK": "7"}
+        code, out, err = self.launch("plan", "-x", "AB_*", "-x", "PSRT_*", "--", "x", env=present)
+        self.assertEqual((code, err), (0, ""))
+        for text in ("AB_ONE=1\n", "AB_TWO='a\nb'\n", "PSRT_LOG_LEVEL=warn\n"):
+            self.assertEqual(out.count(text), 3, out)  # coordinator, server, worker
+        self.assertNotIn("PSRT_RANK=7", out)
+        self.assert_usage("-x NOTHING_*: no variable", "-x", "NOTHING_*", "--", "x")
+
+    def test_env_file(self):
+        path = self.root / "env"
+        path.write_bytes(b"# mine\n\nWORD=it's \"x\" = y \r\nAB_*\nTWO\n")
+        code, out, err = self.launch("plan", "--env-file", str(path), "--", "x",
+                                     env={"AB_ONE": "1", "TWO": "2"})
+        self.assertEqual((code, err), (0, ""))
+        for text in ("WORD='it'\\''s \"x\" = y '\n", "AB_ONE=1\n", "TWO=2\n"):
+            self.assertEqual(out.count(text), 3, out)
+        path.write_text("A=1\n\nPSRT_RANK=1\n")
+        self.assert_usage("env:3: PSRT_RANK: set by psrt-launch itself", "--env-file", str(path), "--", "x")
+        self.assert_usage("missing: No such file", "--env-file", str(self.root / "missing"), "--", "x")
 
     def test_passed_on(self):
         e = self.environments("--start-timeout", "7s", "--security", "off", "--transport",
