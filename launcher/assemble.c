@@ -225,6 +225,18 @@ static void check_directory(psrti_backend_t *b, unsigned host)
     }
 }
 
+/* One that was lost while the job ran. The others know it by the address that it had. */
+static void welcome_back(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
+{
+    const psrti_facts_t *facts = &b->nodes[host].facts;
+    for (size_t i = 0; i < facts->netif_count && b->nodes[host].state == PSRTI_NODE_HERE; i++) {
+        if (strcmp(facts->netifs[i].address, b->job->hosts[host].address)) continue;
+        send_open(b, host);
+        return;
+    }
+    r->bad = 1;
+}
+
 void psrti_assemble_hello(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 {
     psrti_node_t *node = &b->nodes[host];
@@ -235,7 +247,10 @@ void psrti_assemble_hello(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
     node->state = PSRTI_NODE_HERE;
     check_addresses(b, host);
     check_directory(b, host);
-    advance(b);
+    if (node->returning)
+        welcome_back(b, host, r);
+    else
+        advance(b);
 }
 
 void psrti_assemble_probed(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
@@ -265,9 +280,16 @@ void psrti_assemble_opened(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r
         for (unsigned k = 0; task->host == host && k < task->role->ports; k++)
             task->ports[k] = (uint16_t)psrti_wire_get_u32(r);
     }
-    r->bad |= !dir || !psrti_wire_is_done(r) || b->phase != PSRTI_HOSTS_OPENING;
+    psrti_node_t *node = &b->nodes[host];
+    r->bad |=
+        !dir || !psrti_wire_is_done(r) || (b->phase != PSRTI_HOSTS_OPENING && !node->returning);
     if (r->bad) return;
     psrti_job_set(&job->hosts[host].dir, dir);
-    b->nodes[host].state = PSRTI_NODE_OPENED;
-    advance(b);
+    node->state = PSRTI_NODE_OPENED;
+    if (!node->returning) {
+        advance(b);
+        return;
+    }
+    node->returning = 0;
+    b->events.host_up(b->events.arg, host);
 }

@@ -49,6 +49,7 @@ typedef struct psrti_backend_events {
     void (*gone)(void *arg, const psrti_task_t *task); /* no process of it is left */
     /* Its tasks that ran end with PSRTI_END_HOST_LOST. */
     void (*host_lost)(void *arg, unsigned host, const char *text);
+    void (*host_up)(void *arg, unsigned host); /* one that was lost: tasks may be started there */
     void *arg;
 } psrti_backend_events_t;
 
@@ -63,6 +64,8 @@ typedef struct psrti_backend_ops {
     void (*stop)(psrti_backend_t *backend, const psrti_task_t *task, psrti_stop_t how);
     /* SIGUSR1 or SIGUSR2 to the process that was started. */
     void (*signal)(psrti_backend_t *backend, const psrti_task_t *task, int sig);
+    /* Tries to reach a host that was lost; host_up when that succeeds. NULL: it cannot be. */
+    void (*reach)(psrti_backend_t *backend, unsigned host);
     void (*pause)(psrti_backend_t *backend, int paused); /* reads no output while paused */
     /* Clears up on the hosts and closes the loop's handles; run the loop until they are closed,
      * then release. Of tasks that are not gone, what watches over them clears up later. */

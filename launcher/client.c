@@ -34,12 +34,13 @@ int psrti_client_is_alive(const json_t *job) { return json_is_true(json_object_g
 static psrt_status_t ambiguous(const json_t *list, const char *which)
 {
     char names[512];
-    size_t pos = 0, i;
-    json_t *job;
+    size_t pos = 0;
+    const json_t *job;
     *names = '\0';
-    json_array_foreach(list, i, job) if (psrti_client_is_alive(job))
-        psrti_append(names, sizeof names, &pos, "%s%s (%s)", pos ? ", " : "", text_of(job, "id"),
-                     text_of(job, "name"));
+    for (size_t i = 0; (job = json_array_get(list, i)) != NULL; i++)
+        if (psrti_client_is_alive(job))
+            psrti_append(names, sizeof names, &pos, "%s%s (%s)", pos ? ", " : "",
+                         text_of(job, "id"), text_of(job, "name"));
     if (!pos) psrti_append(names, sizeof names, &pos, "none");
     if (which)
         return psrti_fail(PSRT_ERR_NOT_FOUND, "no single job is called %s; running: %s", which,
@@ -51,9 +52,8 @@ static psrt_status_t ambiguous(const json_t *list, const char *which)
 psrt_status_t psrti_client_find(const char *which, json_t **job_p)
 {
     json_t *list = psrti_record_list(), *found = NULL, *job;
-    size_t i, matches = 0;
-    json_array_foreach(list, i, job)
-    {
+    size_t matches = 0;
+    for (size_t i = 0; (job = json_array_get(list, i)) != NULL; i++) {
         int by_id = which && !strcmp(which, text_of(job, "id"));
         int by_name =
             psrti_client_is_alive(job) && (!which || !strcmp(which, text_of(job, "name")));

@@ -32,6 +32,7 @@ typedef struct psrti_node {
     uint64_t rtt_ns, rtt_at_ns; /* of the measurement that clock_ns is from */
     uint64_t heard_ns;          /* of its last answer */
     unsigned pongs;
+    int returning; /* it was lost, and its new agent is not ready yet */
     char why[512]; /* it cannot be used */
 } psrti_node_t;
 

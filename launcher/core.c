@@ -418,7 +418,7 @@ void psrti_core_host_lost(psrti_core_t *core, uint64_t now, unsigned host)
 void psrti_core_host_up(psrti_core_t *core, uint64_t now, unsigned host)
 {
     core->now = now;
-    core->hosts[host].up = 1;
+    psrti_core_host_back(core, host);
     go_on(core);
 }
 

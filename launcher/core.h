@@ -58,6 +58,7 @@ typedef struct psrti_core_task {
 typedef enum psrti_action_kind {
     PSRTI_DO_START,  /* task on host, as attempt */
     PSRTI_DO_STOP,   /* task, how */
+    PSRTI_DO_REACH,  /* a lost host has cooled down: try whether it is back */
     PSRTI_DO_FINISH, /* nothing of the job is left but output; the last but GIVE_UP never follows */
     PSRTI_DO_GIVE_UP, /* something cannot be killed; instead of FINISH */
     /* To be told to the user. */

@@ -12,16 +12,21 @@ static int is_usable(const psrti_core_t *core, unsigned host)
     return core->hosts[host].up && !core->hosts[host].cooling;
 }
 
+static void set_cooling(psrti_core_t *core, psrti_core_host_t *h)
+{
+    h->cooling = 1;
+    h->until_ns = core->now + h->cooldown_ns;
+    h->cooldown_ns = PSRTI_MIN(2 * h->cooldown_ns, core->params.cooldown_max_ns);
+}
+
 static void cool_down(psrti_core_t *core, unsigned host)
 {
     psrti_core_host_t *h = &core->hosts[host];
-    h->cooling = 1;
     h->failures = 0;
-    h->until_ns = core->now + h->cooldown_ns;
     psrti_core_push(
         core,
         (psrti_action_t){ .kind = PSRTI_SAY_COOLING, .host = host, .delay_ns = h->cooldown_ns });
-    h->cooldown_ns = PSRTI_MIN(2 * h->cooldown_ns, core->params.cooldown_max_ns);
+    set_cooling(core, h);
 }
 
 void psrti_core_host_down(psrti_core_t *core, unsigned host)
@@ -29,6 +34,12 @@ void psrti_core_host_down(psrti_core_t *core, unsigned host)
     if (!core->hosts[host].up) return;
     core->hosts[host].up = 0;
     cool_down(core, host);
+}
+
+void psrti_core_host_back(psrti_core_t *core, unsigned host)
+{
+    core->hosts[host].up = 1;
+    core->hosts[host].until_ns = core->now;
 }
 
 void psrti_core_host_failed(psrti_core_t *core, size_t task)
@@ -131,9 +142,14 @@ void psrti_core_place(psrti_core_t *core)
     int came_back = 0;
     for (unsigned i = 0; i < core->host_count; i++) {
         psrti_core_host_t *h = &core->hosts[i];
-        if (!h->up || !h->cooling || core->now < h->until_ns) continue;
-        h->cooling = 0;
-        came_back = 1;
+        if (!h->cooling || core->now < h->until_ns) continue;
+        if (h->up) {
+            h->cooling = 0;
+            came_back = 1;
+        } else {
+            set_cooling(core, h); /* for the next try, should this one fail */
+            psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_REACH, .host = i });
+        }
     }
     for (size_t i = 0; i < core->count && !core->cause; i++) {
         psrti_core_task_t *t = &core->tasks[i];
@@ -158,7 +174,6 @@ uint64_t psrti_core_place_deadline(const psrti_core_t *core)
         at = PSRTI_MIN(at, due);
     }
     for (unsigned i = 0; i < core->host_count; i++)
-        if (core->hosts[i].up && core->hosts[i].cooling)
-            at = PSRTI_MIN(at, core->hosts[i].until_ns);
+        if (core->hosts[i].cooling) at = PSRTI_MIN(at, core->hosts[i].until_ns);
     return at;
 }

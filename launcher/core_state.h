@@ -53,6 +53,7 @@ void psrti_core_fail(psrti_core_t *core, size_t task);
 void psrti_core_place(psrti_core_t *core);
 uint64_t psrti_core_place_deadline(const psrti_core_t *core);
 void psrti_core_host_down(psrti_core_t *core, unsigned host);
+void psrti_core_host_back(psrti_core_t *core, unsigned host);
 void psrti_core_host_failed(psrti_core_t *core, size_t task); /* an end counts against its host */
 void psrti_core_host_healthy(psrti_core_t *core, unsigned host);
 

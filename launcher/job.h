@@ -133,6 +133,7 @@ typedef struct psrti_job {
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
+    uint64_t cooldown_ns; /* of a lost host; 0: the default */
     psrti_bind_t bind;
     int no_coordinator; /* of a job without libpsrt */
     int dry_run, json;  /* a plan only; in JSON */

@@ -49,6 +49,7 @@ enum {
     OPT_MAX_WORKERS,
     OPT_RESTART,
     OPT_MAX_RESTARTS,
+    OPT_HOST_COOLDOWN,
     OPT_WORKER_LOGS,
     OPT_TIMESTAMPS,
     OPT_DETACH,
@@ -94,6 +95,8 @@ static const struct flag {
     { "max-workers", OPT_MAX_WORKERS, "N", "the same as --workers, beside --min-workers" },
     { "restart", OPT_RESTART, "WHEN", "start workers anew: never, on-failure or always" },
     { "max-restarts", OPT_MAX_RESTARTS, "N", "so many times each, between healthy times" },
+    { "host-cooldown", OPT_HOST_COOLDOWN, "T",
+      "how long a lost host is not used; doubles each time, up to\n10m; default 10s" },
     { "worker-logs", OPT_WORKER_LOGS, "LIST",
       "workers whose output is shown, such as 0,2-4 or *;\n--log-dir has all" },
     { "timestamps", OPT_TIMESTAMPS, NULL, "the time in front of each line" },
@@ -385,6 +388,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_SECURITY: return parse_security(job, arg);
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
     case OPT_BIND: return parse_bind(job, arg);
+    case OPT_HOST_COOLDOWN: return parse_time("--host-cooldown", arg, 0, &job->cooldown_ns);
     case OPT_NAME: psrti_job_set(&job->name, arg); return PSRT_OK;
     case OPT_WORKER_LOGS: return parse_worker_logs(job, arg);
     case OPT_TIMESTAMPS: job->timestamps = 1; return PSRT_OK;

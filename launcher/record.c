@@ -43,7 +43,7 @@ static double now_s(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1000;
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -112,10 +112,9 @@ json_t *psrti_record_list(void)
 static void remove_old(void)
 {
     json_t *list = psrti_record_list();
-    size_t ended = 0, i;
-    json_t *job;
-    json_array_foreach(list, i, job)
-    {
+    size_t ended = 0;
+    const json_t *job;
+    for (size_t i = 0; (job = json_array_get(list, i)) != NULL; i++) {
         if (json_is_true(json_object_get(job, "alive")) || ++ended < PSRTI_RECORDS_KEPT) continue;
         psrti_jobdir_remove(json_string_value(json_object_get(job, "record")));
     }

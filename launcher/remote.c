@@ -50,6 +50,11 @@ static void lose_host(psrti_backend_t *b, unsigned host, const char *text)
     if (b->closing || node->state == PSRTI_NODE_LOST) return;
     node->channel = NULL;
     if (channel) psrti_channel_abort(channel);
+    if (node->returning) { /* it is not back yet: nobody is told */
+        node->returning = 0;
+        node->state = PSRTI_NODE_LOST;
+        return;
+    }
     if (b->phase != PSRTI_HOSTS_READY) {
         psrti_assemble_lost(b, host, text);
         return;
@@ -158,7 +163,7 @@ static int adopt(psrti_conn_t *c, psrti_wire_in_t *r)
     uint32_t protocol = psrti_wire_get_u32(r), host = psrti_wire_get_u32(r);
     if (r->bad || type != PSRTI_AGENT_HELLO || protocol != PSRTI_AGENT_PROTOCOL ||
         host >= b->job->host_count || b->nodes[host].state != PSRTI_NODE_ABSENT ||
-        b->nodes[host].channel || b->phase != PSRTI_HOSTS_REACHING)
+        b->nodes[host].channel || (b->phase != PSRTI_HOSTS_REACHING && !b->nodes[host].returning))
         return 0;
     psrti_node_t *node = &b->nodes[host];
     c->host = host;
@@ -374,25 +379,34 @@ static char **own_addresses(const psrti_job_t *job)
     return addresses;
 }
 
-static void start_agents(psrti_backend_t *b)
+static void start_agent(psrti_backend_t *b, unsigned host)
 {
     char here[PATH_MAX];
     if (!getcwd(here, sizeof here)) snprintf(here, sizeof here, "/");
     psrti_bootstrap_t bootstrap = { .key = b->key,
+                                    .host = host,
                                     .open_ms = b->job->connect_ns / PSRTI_NS_PER_MS,
                                     .directory = here,
                                     .addresses = own_addresses(b->job),
                                     .port = b->port };
-    for (unsigned h = 0; h < b->job->host_count; h++) {
-        psrti_wire_out_t w = { 0 };
-        bootstrap.host = h;
-        psrti_bootstrap_write(&bootstrap, &w);
-        b->ops->start(b->starter, h, w.data, w.len);
-        explicit_bzero(w.data, w.len);
-        psrti_wire_clear(&w);
-    }
+    psrti_wire_out_t w = { 0 };
+    psrti_bootstrap_write(&bootstrap, &w);
+    b->ops->start(b->starter, host, w.data, w.len);
+    explicit_bzero(w.data, w.len);
+    psrti_wire_clear(&w);
     psrti_wire_free_texts(bootstrap.addresses);
     psrti_jobkey_wipe(&bootstrap.key);
+}
+
+/* A new agent, which binds new ports; tasks that come to the host get those. */
+void psrti_remote_reach(psrti_backend_t *b, unsigned host)
+{
+    psrti_node_t *node = &b->nodes[host];
+    if (b->closing || b->phase != PSRTI_HOSTS_READY) return;
+    if (node->returning) lose_host(b, host, "no answer in all the time"); /* the try before */
+    if (node->state != PSRTI_NODE_LOST) return;
+    *node = (psrti_node_t){ .state = PSRTI_NODE_ABSENT, .returning = 1 };
+    start_agent(b, host);
 }
 
 static psrt_status_t make_key(psrti_backend_t *b)
@@ -430,7 +444,8 @@ psrt_status_t psrti_remote_open(uv_loop_t *loop, psrti_job_t *job,
     b->nodes = psrti_xcalloc(job->host_count, sizeof *b->nodes);
     b->tasks = psrti_xcalloc(job->task_count, sizeof *b->tasks);
     init_timers(b);
-    start_agents(b);
+    for (unsigned h = 0; h < job->host_count; h++)
+        start_agent(b, h);
     *backend_p = b;
     return PSRT_OK;
 err_starter:

@@ -21,7 +21,7 @@ typedef struct psrti_starter_ops {
     const char *name;
     psrt_status_t (*open)(uv_loop_t *loop, const psrti_job_t *job,
                           const psrti_starter_events_t *events, psrti_starter_t **starter_p);
-    /* Starts the agent of a host, which gets the bootstrap (copied) on its standard input. That stays
+    /* Starts the agent of a host, perhaps another one after the last ended, which gets the bootstrap (copied) on its standard input. That stays
      * open: its end ends the agent. */
     void (*start)(psrti_starter_t *starter, unsigned host, const void *bootstrap, size_t len);
     /* Ends the agents' inputs, and closes its handles when what it started has ended. */
@@ -37,6 +37,7 @@ psrt_status_t psrti_remote_start(psrti_backend_t *backend, const psrti_task_t *t
                                  const psrti_launch_t *launch);
 void psrti_remote_stop(psrti_backend_t *backend, const psrti_task_t *task, psrti_stop_t how);
 void psrti_remote_signal(psrti_backend_t *backend, const psrti_task_t *task, int sig);
+void psrti_remote_reach(psrti_backend_t *backend, unsigned host);
 void psrti_remote_pause(psrti_backend_t *backend, int paused);
 void psrti_remote_close(psrti_backend_t *backend);
 void psrti_remote_release(psrti_backend_t *backend);

@@ -315,11 +315,21 @@ static void on_spawn_failed(uv_timer_t *timer)
             fail(&s->links[h], "%s", s->links[h].err);
 }
 
+static int is_over(const link_t *l)
+{
+    return !l->starter || (!l->handles && (l->ended || l->not_spawned));
+}
+
 static void ssh_start(psrti_starter_t *s, unsigned host, const void *bootstrap, size_t len)
 {
     link_t *l = &s->links[host];
-    l->starter = s;
-    l->host = host;
+    if (!is_over(l)) { /* the last one hangs; when it is gone the next try has a chance */
+        if (!l->ended) uv_process_kill(&l->process, SIGKILL);
+        s->events.failed(s->events.arg, host, "the connection before has not ended");
+        return;
+    }
+    free(l->bootstrap);
+    *l = (link_t){ .starter = s, .host = host };
     l->bootstrap = psrti_xrealloc(NULL, len);
     l->bootstrap_len = len;
     memcpy(l->bootstrap, bootstrap, len);
@@ -400,6 +410,7 @@ const psrti_backend_ops_t psrti_backend_ssh = {
     .start = psrti_remote_start,
     .stop = psrti_remote_stop,
     .signal = psrti_remote_signal,
+    .reach = psrti_remote_reach,
     .pause = psrti_remote_pause,
     .close = psrti_remote_close,
     .release = psrti_remote_release,

@@ -228,6 +228,9 @@ void psrti_supervisor_act(psrti_supervisor_t *s)
         case PSRTI_DO_STOP:
             s->ops->stop(s->backend, &s->job->tasks[action.task], action.how);
             break;
+        case PSRTI_DO_REACH:
+            if (s->ops->reach) s->ops->reach(s->backend, action.host);
+            break;
         case PSRTI_DO_FINISH: finish(s); break;
         case PSRTI_DO_GIVE_UP: psrti_supervisor_close(s); break;
         default: say(s, &action); break;
@@ -353,6 +356,14 @@ static void on_host_lost(void *arg, unsigned host, const char *text)
     psrti_supervisor_act(s);
 }
 
+static void on_host_up(void *arg, unsigned host)
+{
+    psrti_supervisor_t *s = arg;
+    psrti_supervisor_note(s, "host %s is back", s->job->hosts[host].name);
+    psrti_core_host_up(s->core, psrti_now_ns(), host);
+    psrti_supervisor_act(s);
+}
+
 static void on_output(void *arg, const psrti_task_t *task, int fd, const char *data, size_t len)
 {
     psrti_supervisor_t *s = arg;
@@ -406,6 +417,7 @@ static psrti_core_t *create_core(const psrti_supervisor_t *s)
     psrti_core_params_t params = PSRTI_CORE_PARAMS;
     if (s->job->start_timeout)
         psrti_parse_duration(s->job->start_timeout, &params.start_timeout_ns);
+    if (s->job->cooldown_ns) params.cooldown_ns = s->job->cooldown_ns;
     return psrti_core_create(s->job, &params, s->start_ns);
 }
 
@@ -425,6 +437,7 @@ static psrt_status_t open_all(psrti_supervisor_t *s)
                                             .ended = on_ended,
                                             .gone = on_gone,
                                             .host_lost = on_host_lost,
+                                            .host_up = on_host_up,
                                             .arg = s };
     const psrti_output_params_t params = { .loop = &s->loop,
                                            .no_prefix = s->job->no_prefix,

@@ -153,16 +153,14 @@ static void print_job(const json_t *job)
 {
     char state[32], started[32] = "", roles[256] = "";
     size_t pos = 0;
-    const char *name;
-    json_t *count;
     time_t when = (time_t)json_number_value(json_object_get(job, "started"));
     struct tm parts;
     describe_state(job, state, sizeof state);
     if (localtime_r(&when, &parts)) strftime(started, sizeof started, "%Y-%m-%d %H:%M:%S", &parts);
     json_t *all = json_object_get(job, "roles");
-    json_object_foreach(all, name, count)
+    for (void *it = json_object_iter(all); it; it = json_object_iter_next(all, it))
         psrti_append(roles, sizeof roles, &pos, "%s%d %s", pos ? ", " : "",
-                     (int)json_integer_value(count), name);
+                     (int)json_integer_value(json_object_iter_value(it)), json_object_iter_key(it));
     printf("%-7s %-20s %-11s %-19s %8d  %s\n", text_of(job, "id"), text_of(job, "name"), state,
            started, int_of(job, "pid"), roles);
 }
@@ -174,13 +172,13 @@ int psrti_verb_ps(int argc, char **argv)
     if (code) return code < 0 ? 0 : code;
     if (line.count) return usage(argv[1], "too many words");
     json_t *list = psrti_record_list(), *shown = json_array(), *job;
-    size_t i;
-    json_array_foreach(list, i, job) if (line.all || psrti_client_is_alive(job))
-        json_array_append(shown, job);
+    for (size_t i = 0; (job = json_array_get(list, i)) != NULL; i++)
+        if (line.all || psrti_client_is_alive(job)) json_array_append(shown, job);
     json_decref(list);
     if (line.json) return print_json(shown);
     printf("%-7s %-20s %-11s %-19s %8s  %s\n", "JOB", "NAME", "STATE", "STARTED", "PID", "TASKS");
-    json_array_foreach(shown, i, job) print_job(job);
+    for (size_t i = 0; (job = json_array_get(shown, i)) != NULL; i++)
+        print_job(job);
     json_decref(shown);
     return fflush(stdout) ? PSRTI_EXIT_INTERNAL : 0;
 }
@@ -201,13 +199,13 @@ static void print_task(const json_t *task)
 
 static int print_state(const json_t *state)
 {
-    size_t i;
-    json_t *task;
+    const json_t *tasks = json_object_get(state, "tasks"), *task;
     printf("job %s (%s) is %s, after %.1f s\n", text_of(state, "job"), text_of(state, "name"),
            text_of(state, "state"), json_number_value(json_object_get(state, "elapsed_s")));
     printf("%-16s %-12s %-16s %8s %7s %8s  %s\n", "TASK", "STATE", "HOST", "PID", "ATTEMPT",
            "SINCE", "LAST LINE");
-    json_array_foreach(json_object_get(state, "tasks"), i, task) print_task(task);
+    for (size_t i = 0; (task = json_array_get(tasks, i)) != NULL; i++)
+        print_task(task);
     return fflush(stdout) ? PSRTI_EXIT_INTERNAL : 0;
 }
 
