@@ -183,12 +183,15 @@ void psrti_agent_tasks_start(psrti_agent_t *agent, psrti_wire_in_t *r)
     const char *directory = psrti_wire_get_text(r);
     launch.grace_ns = psrti_wire_get_u64(r);
     launch.listen = psrti_wire_get_u8(r);
+    launch.bind_part = psrti_wire_get_u32(r);
+    launch.bind_parts = psrti_wire_get_u32(r);
     while (launch.env.entries[launch.env.count])
         launch.env.count++;
     launch.env.capacity = launch.env.count + 1;
     psrti_hostenv_add(&launch.env);
     launch.directory = directory ? psrti_xstrdup(directory) : NULL;
-    r->bad |= !psrti_wire_is_done(r) || !launch.argv[0];
+    r->bad |= !psrti_wire_is_done(r) || !launch.argv[0] ||
+              (launch.bind_parts && launch.bind_part >= launch.bind_parts);
     if (!r->bad && psrti_backend_local.start(agent->tasks.backend, task, &launch))
         report_no_start(agent, task);
     psrti_launch_clear(&launch);

@@ -287,6 +287,8 @@ psrt_status_t psrti_remote_start(psrti_backend_t *b, const psrti_task_t *task,
     psrti_wire_put_text(&w, launch->directory);
     psrti_wire_put_u64(&w, launch->grace_ns);
     psrti_wire_put_u8(&w, (uint8_t)launch->listen);
+    psrti_wire_put_u32(&w, launch->bind_part);
+    psrti_wire_put_u32(&w, launch->bind_parts);
     psrti_controller_send(node, &w);
     b->tasks[task->id] = (psrti_remote_task_t){
         .open = 1, .open_streams = 1 << STDOUT_FILENO | 1 << STDERR_FILENO, .host = task->host

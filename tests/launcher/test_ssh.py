@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on other hosts, over real sshd: three network namespaces."""
 import os
+import re
 import signal
 import sys
 import time
@@ -83,6 +84,19 @@ class Course(SshTest):
         self.assertEqual(code, 7, err)
         self.assertRegex(err.splitlines()[-1], r"worker:1 \(pid \d+\) on beta exited with code 7")
         self.assert_hosts_clean()
+
+    def test_bind_by_local_rank(self):
+        script = "echo @$RANK $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status)"
+        code, out, err = self.launch("-H", "beta:1,alpha:2", "-w", "3", "-s", "0", "--no-coordinator", "--bind",
+                                     "cores", "--no-prefix", "--", "/bin/sh", "-c", script)
+        self.assertEqual(code, 0, err)
+        cpus = dict(re.findall(r"^@(\d) (\S+)$", out, re.M))
+        self.assertEqual(sorted(cpus), ["0", "1", "2"])
+        if cpus["1"] != cpus["0"]:  # more than one core
+            self.assertNotEqual(cpus["1"], cpus["2"])
+            self.assertNotEqual(cpus["0"], cpus["2"])
+        elif len(os.sched_getaffinity(0)) > 2:  # two threads may be one core
+            self.fail(cpus)
 
     def test_a_host_that_cannot_be_reached(self):
         begin = time.monotonic()
