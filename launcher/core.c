@@ -144,6 +144,18 @@ static void begin_stop(psrti_core_t *core, psrti_cause_t cause)
         set_step(core, PSRTI_STEP_ASK, core->grace_ns / 2);
 }
 
+/* What is restarted also after a success (TensorBoard) never ends by itself. */
+static void stop_endless(psrti_core_t *core)
+{
+    for (size_t i = 0; i < core->count; i++) {
+        const psrti_role_t *role = role_of(core, i);
+        if (serves(role) || role->restart.when != PSRTI_RESTART_ALWAYS) continue;
+        if (has_process(&core->tasks[i]))
+            psrti_core_push(
+                core, (psrti_action_t){ .kind = PSRTI_DO_STOP, .task = i, .how = PSRTI_STOP_TERM });
+    }
+}
+
 /* Servers and coordinator of libpsrt leave by themselves when all workers have finished with them;
  * without a coordinator nobody tells the servers. */
 static void begin_drain(psrti_core_t *core)
@@ -151,6 +163,7 @@ static void begin_drain(psrti_core_t *core)
     core->draining = 1;
     drop_starts(core);
     if (!core->has_coordinator) stop_tasks(core, 0, 1, PSRTI_STOP_TERM);
+    stop_endless(core);
     set_step(core, PSRTI_STEP_ASK, core->grace_ns);
 }
 

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/util.h"
 
+#define NAME_MAX_LENGTH 255 /* of DNS */
+
 #define WHITE " \t\r\n\v\f"
 #define MIB (1024 * 1024)
 
@@ -48,13 +50,13 @@ static int is_name(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789._-:%";
-    return *name && *name != '-' && !name[strspn(name, letters)];
+    return *name && *name != '-' && strlen(name) <= NAME_MAX_LENGTH && !name[strspn(name, letters)];
 }
 
 static psrt_status_t check_host(const psrti_hosts_t *hosts, const psrti_host_t *host)
 {
     if (!is_name(host->name))
-        return psrti_fail(PSRT_ERR_INVALID, "\"%s\" is no name of a host", host->name);
+        return psrti_fail(PSRT_ERR_INVALID, "\"%.300s\" is no name of a host", host->name);
     if (host->user && (!is_name(host->user) || strchr(host->user, ':')))
         return psrti_fail(PSRT_ERR_INVALID, "host %s: \"%s\" is no name of a user", host->name,
                           host->user);

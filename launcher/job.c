@@ -259,9 +259,9 @@ void psrti_job_release(psrti_job_t *job)
         role_clear(&job->roles[i]);
     psrti_hosts_t hosts = { job->hosts, job->host_count };
     psrti_hosts_clear(&hosts);
-    char *const texts[] = { job->name,     job->backend,     job->log_dir,     job->start_timeout,
-                            job->security, job->transport,   job->worker_logs, job->interface,
-                            job->subnet,   job->ssh_identity };
+    char *const texts[] = { job->name,      job->backend,   job->log_dir,     job->start_timeout,
+                            job->security,  job->transport, job->worker_logs, job->run_log,
+                            job->interface, job->subnet,    job->ssh_identity };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
     for (char **option = job->ssh_options; option && *option; option++)

@@ -136,6 +136,8 @@ typedef struct psrti_job {
     uint64_t cooldown_ns; /* of a lost host; 0: the default */
     psrti_bind_t bind;
     int no_coordinator; /* of a job without libpsrt */
+    int psd_run;        /* a configuration of psd_run describes it */
+    char *run_log;      /* file of the launcher's own lines; NULL: none */
     int dry_run, json;  /* a plan only; in JSON */
     int quiet, no_prefix, timestamps, detach;
     char *interface, *subnet;  /* of the addresses that tasks use; NULL: what a probe finds */

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/compat/psdrun.h"
 #include "launcher/contract.h"
 #include "launcher/exports.h"
 #include "launcher/hosts.h"
@@ -442,7 +443,7 @@ static psrt_status_t read_file(const char *path, char **data_p, size_t *size_p)
     return PSRT_OK;
 }
 
-static psrt_status_t parse(const char *path, json_t **document_p)
+psrt_status_t psrti_jobfile_parse(const char *path, json_t **document_p)
 {
     static const char bom[] = "\xef\xbb\xbf";
     char *data = NULL;
@@ -462,9 +463,12 @@ psrt_status_t psrti_jobfile_load(psrti_job_t *job, const char *path)
 {
     json_t *document;
     psrti_reader_t reader = { .source = path };
-    psrt_status_t st = parse(path, &document);
+    psrt_status_t st = psrti_jobfile_parse(path, &document);
     if (st) return st;
-    st = psrti_read_object(&reader, document, job_keys, PSRTI_COUNT(job_keys), job);
+    if (psrti_psdrun_wrote(document))
+        st = psrti_psdrun_read(job, document, path);
+    else
+        st = psrti_read_object(&reader, document, job_keys, PSRTI_COUNT(job_keys), job);
     json_decref(document);
     return st;
 }

@@ -4,10 +4,14 @@
 #ifndef PSRTI_LAUNCHER_JOBFILE_H
 #define PSRTI_LAUNCHER_JOBFILE_H
 
+#include <jansson.h>
+
 #include "launcher/job.h"
 
 /* What the file says, over what the job already has. ERR_INVALID names file, line and column, or
  * file and key. */
+/* Any JSON document. */
+psrt_status_t psrti_jobfile_parse(const char *path, json_t **document_p);
 psrt_status_t psrti_jobfile_load(psrti_job_t *job, const char *path);
 /* One value of it from a flag, "roles.worker.cpus=2": a value that is no JSON is a text. */
 psrt_status_t psrti_jobfile_set(psrti_job_t *job, const char *assignment);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/compat/tfrun.h"
 #include "launcher/exits.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
@@ -77,18 +78,25 @@ static psrt_status_t render_job(psrti_job_t *job, void *arg, int *code_p)
     return st;
 }
 
+typedef psrt_status_t parse_fn(int argc, char **argv, psrti_job_t *job, int *done_p);
+
 /* argv[0] is not looked at. */
-static int with_job(int argc, char **argv, action_fn *action, void *arg)
+static int with_parsed(int argc, char **argv, parse_fn *parse, action_fn *action, void *arg)
 {
     psrti_job_t job;
     int done, code = 0;
     psrti_job_init(&job);
-    psrt_status_t st = psrti_options_parse(argc, argv, &job, &done);
+    psrt_status_t st = parse(argc, argv, &job, &done);
     if (!st && !done) st = psrti_job_plan(&job);
     if (!st && !done) st = action(&job, arg, &code);
     if (st) code = report(st);
     psrti_job_release(&job);
     return code;
+}
+
+static int with_job(int argc, char **argv, action_fn *action, void *arg)
+{
+    return with_parsed(argc, argv, psrti_options_parse, action, arg);
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
@@ -98,6 +106,11 @@ static int verb_run(int argc, char **argv) { return with_job(argc - 1, argv + 1,
 static int verb_plan(int argc, char **argv)
 {
     return with_job(argc - 1, argv + 1, print_plan, NULL);
+}
+
+static int verb_tfrun(int argc, char **argv)
+{
+    return with_parsed(argc - 1, argv + 1, psrti_tfrun_parse, run_job, NULL);
 }
 
 static int verb_render(int argc, char **argv)
@@ -116,6 +129,7 @@ static const struct verb {
     { "run", verb_run },
     { "plan", verb_plan },
     { "render", verb_render },
+    { "tfrun", verb_tfrun },
     { "ps", psrti_verb_ps },
     { "status", psrti_verb_status },
     { "logs", psrti_verb_logs },

@@ -10,17 +10,21 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/compat/psdrun.h"
 #include "launcher/exports.h"
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
 #include "launcher/jobfile.h"
+#include "launcher/tensorboard.h"
 
 #define SERVER_COMMAND_SAME "same"
-#define LETTERS "+:c:w:s:x:H:h"
+#define LETTERS "+:c:o:w:s:x:H:h"
 
 typedef struct parser {
     psrti_job_t *job;
     const char *config;         /* NULL: no job file */
+    const char *out;            /* of psd_run */
+    const char *tensorboard;    /* NULL: none */
     const char *server_command; /* NULL: psrtd, or what the job file says */
     unsigned min_workers;       /* 0: not given */
 } parser_t;
@@ -51,6 +55,7 @@ enum {
     OPT_MAX_RESTARTS,
     OPT_HOST_COOLDOWN,
     OPT_WORKER_LOGS,
+    OPT_TENSORBOARD,
     OPT_TIMESTAMPS,
     OPT_DETACH,
     OPT_VERSION
@@ -101,6 +106,9 @@ static const struct flag {
       "workers whose output is shown, such as 0,2-4 or *;\n--log-dir has all" },
     { "timestamps", OPT_TIMESTAMPS, NULL, "the time in front of each line" },
     { "detach", OPT_DETACH, NULL, "run in the background, and print the job's id" },
+    { "tensorboard", OPT_TENSORBOARD, "DIR",
+      "also run TensorBoard on DIR, when it is installed;\nit never decides how the job ends" },
+    { "out", 'o', "DIR", "beside a configuration of psd_run: where its logs go" },
     { "no-coordinator", OPT_NO_COORDINATOR, NULL, "for programs that do not use libpsrt" },
     { "dry-run", OPT_DRY_RUN, NULL, "the same as the verb plan" },
     { "json", OPT_JSON, NULL, "plan in JSON" },
@@ -344,6 +352,8 @@ static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
     psrt_status_t st;
     switch (id) {
     case 'c': return PSRT_OK; /* read before the flags */
+    case 'o': p->out = arg; return PSRT_OK;
+    case OPT_TENSORBOARD: p->tensorboard = arg; return PSRT_OK;
     case 'w':
         st = parse_count("--workers", arg, 1, &count);
         if (!st) psrti_role_set_count(workers_of(job), count);
@@ -418,6 +428,12 @@ static psrt_status_t complete(parser_t *p, char *const *command)
 {
     psrti_job_t *job = p->job;
     int given = command[0] && *command[0];
+    if (job->psd_run) return psrti_psdrun_complete(job, command, p->out);
+    if (p->out)
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "-o %s: only beside a configuration of psd_run; "
+                          "--log-dir says where logs go",
+                          p->out);
     if (!p->config) {
         servers_of(job);
         psrti_role_t *workers = workers_of(job);
@@ -470,5 +486,7 @@ psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *
     if (!st && parser.config) st = psrti_jobfile_load(job, parser.config);
     if (!st) st = each_flag(&parser, argc, argv, 0, done_p);
     if (st || *done_p) return st;
-    return complete(&parser, argv + optind);
+    st = complete(&parser, argv + optind);
+    if (!st && parser.tensorboard) psrti_tensorboard_add(job, parser.tensorboard);
+    return st;
 }

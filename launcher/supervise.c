@@ -3,6 +3,7 @@
  * and told. */
 #include "launcher/supervise.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,10 @@
 #include <unistd.h>
 
 #include "launcher/contract.h"
+#include "launcher/expand.h"
 #include "launcher/indices.h"
 #include "launcher/supervisor.h"
+#include "launcher/tensorboard.h"
 
 #define OUTPUT_MS 1000 /* for the rest of the output after a stop by the user */
 #define LAST_WORDS_MS 200
@@ -27,6 +30,7 @@ static void tell(psrti_supervisor_t *s, int show, const char *fmt, va_list ap)
     char *text;
     if (vasprintf(&text, fmt, ap) < 0) return;
     if (show) psrti_output_note(s->output, "%s", text);
+    if (s->run_log) fprintf(s->run_log, "%s\n", text);
     psrti_control_note(s->control, text);
     psrti_record_event(s->record, json_pack("{s:s, s:s}", "event", "note", "text", text));
     free(text);
@@ -325,6 +329,9 @@ static void on_started(void *arg, const psrti_task_t *task, const char *host, in
     snprintf(seat->host, sizeof seat->host, "%s", host);
     psrti_core_started(s->core, psrti_now_ns(), task->id);
     log_event(s, "started", task->id);
+    if (psrti_tensorboard_is(task->role))
+        psrti_supervisor_note(s, "TensorBoard is at http://%s:%u/", psrti_expand_host(s->job, task),
+                              (unsigned)task->ports[0]);
     psrti_supervisor_act(s);
 }
 
@@ -428,6 +435,16 @@ static int has_many(const psrti_job_t *job)
     return 0;
 }
 
+static psrt_status_t open_run_log(psrti_supervisor_t *s)
+{
+    const char *path = s->job->run_log;
+    if (!path) return PSRT_OK;
+    s->run_log = fopen(path, "we");
+    if (!s->run_log) return psrti_fail(PSRT_ERR_IO, "%s: %s", path, strerror(errno));
+    setlinebuf(s->run_log);
+    return PSRT_OK;
+}
+
 static psrt_status_t open_all(psrti_supervisor_t *s)
 {
     const psrti_backend_events_t events = { .ready = on_ready,
@@ -448,6 +465,7 @@ static psrt_status_t open_all(psrti_supervisor_t *s)
                                            .drained = on_drained,
                                            .arg = s };
     psrt_status_t st = psrti_tasklog_make_dir(s->job->log_dir);
+    if (!st) st = open_run_log(s);
     if (st) return st;
     if (uv_loop_init(&s->loop))
         return psrti_fail(PSRT_ERR_LIMIT, "event loop: no descriptors left");
@@ -491,6 +509,7 @@ static void free_all(psrti_supervisor_t *s)
         psrti_tail_clear(&s->seats[i].tails[0]);
         psrti_tail_clear(&s->seats[i].tails[1]);
     }
+    if (s->run_log) fclose(s->run_log);
     psrti_core_destroy(s->core);
     free(s->seats);
     free(s);

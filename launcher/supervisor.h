@@ -5,6 +5,7 @@
 #define PSRTI_LAUNCHER_SUPERVISOR_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "base/util.h"
@@ -37,6 +38,7 @@ typedef struct psrti_supervisor {
     psrti_backend_t *backend;
     psrti_core_t *core;
     psrti_output_t *output;
+    FILE *run_log; /* of the launcher's lines, beside the output; NULL: none */
     psrti_supervise_params_t params;
     psrti_record_t *record;   /* NULL: none could be made */
     psrti_control_t *control; /* NULL: not open */

@@ -51,7 +51,7 @@ class TensorFlow(Frameworks):
         roles = {"chief": 1, "worker": 2, "ps": 2}
         job = {
             "coordinator": False,
-            "grace": "5s",
+            "grace": "1s",
             "roles": {
                 name: {
                     "count": count,
