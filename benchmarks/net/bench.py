@@ -52,6 +52,8 @@ def parse():
     parser.add_argument("--bytes", default="64MiB", metavar="SIZE", help="of a push or pull (%(default)s)")
     parser.add_argument("--ops", default="push,pull,allreduce", metavar="LIST",
                         help="the last one between all hosts, without servers (%(default)s)")
+    parser.add_argument("--ranks", type=positive(int), default=1, metavar="N",
+                        help="of an allreduce on each host (%(default)s)")
     parser.add_argument("--security", choices=["off", "authenticated", "encrypted"], default="off")
     parser.add_argument("--seconds", type=positive(float), default=0.01, metavar="S",
                         help="of a row, at least; five operations one by one and five rounds are the least")
@@ -143,9 +145,10 @@ def show_total(lan, measured):
 
 
 def allreduce(lan, options):
-    """A rank on every host; the ranks meet between calls in a file that all hosts see."""
+    """`--ranks` ranks on every host; all meet between calls in a file that all hosts see."""
     bench = str(pathlib.Path(options.bin, "psrt-bench"))
-    job = Job(lan, [], list(range(lan.hosts)), options.bin, options.security, options.env)
+    ranks = list(range(lan.hosts)) * options.ranks
+    job = Job(lan, [], ranks, options.bin, options.security, options.env)
     with tempfile.NamedTemporaryFile() as area:
         lines = job.run([bench, "coll", "--collective", "allreduce", "--min", options.bytes, "--max",
                          options.bytes, "--buffers", "psrt", "--transport", "zmq", "--seconds",
@@ -154,12 +157,12 @@ def allreduce(lan, options):
     if measured["wrong"]:
         raise Failed(f"allreduce: {measured['wrong']} wrong elements")
     best = 2 * (lan.hosts - 1) / lan.hosts * measured["bytes"] * 8 / lan.rate
-    return show(lan, "allreduce", measured["bytes"], lan.hosts, 0, best, measured["p50_us"] / 1e6)
+    return show(lan, "allreduce", measured["bytes"], len(ranks), 0, best, measured["p50_us"] / 1e6)
 
 
 def show(lan, op, size, workers, servers, best, took):
     row = {"op": op, "bytes": size, "workers": workers, "servers": servers,
-           "rate_gbit": lan.rate / 1e9, "delay_ms": lan.delay * 1e3, "loss_percent": lan.loss,
+           "rate_gbit": lan.rate / 1e9, "hosts": lan.hosts, "delay_ms": lan.delay * 1e3, "loss_percent": lan.loss,
            "best_ms": best * 1e3, "ms": took * 1e3, "share": best / took}
     print(f"{op:<10}{size:>11}{workers:>4}{servers:>4}{best * 1e3:>10.1f}{took * 1e3:>10.1f}"
           f"{best / took:>8.3f}", flush=True)
