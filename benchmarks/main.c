@@ -9,6 +9,7 @@
 #include "kernels.h"
 #include "model.h"
 #include "ps.h"
+#include "tune.h"
 
 static const struct {
     const char *name;
@@ -17,6 +18,7 @@ static const struct {
 } subcommands[] = {
     { "ps", "push, pull and push_pull between workers and servers", bench_ps },
     { "coll", "collectives between workers", bench_coll },
+    { "tune", "the fastest algorithm of each collective, as rules for PSRT_COLL_TUNE", bench_tune },
     { "kernels", "copies, sums, conversions and optimizers in memory", bench_kernels },
     { "model", "training steps with the tensors of a real model, without its arithmetic",
       bench_model },

@@ -44,10 +44,13 @@ typedef struct psrt_comm_params {
     const char
         *name; /**< tells communicators of the same members apart that are created in different
                            orders; at most 255 bytes, NULL: none */
+    /** Rules for algorithms of this communicator and those made of it, instead of PSRT_COLL_TUNE and as there
+     *  (docs/collectives.md), without @FILE; the same on all members. NULL or "": PSRT_COLL_TUNE. */
+    const char *tune;
 } psrt_comm_params_t;
 #define PSRT_COMM_PARAMS_INIT                                                                      \
     {                                                                                              \
-        sizeof(psrt_comm_params_t), NULL, 0, NULL                                                  \
+        sizeof(psrt_comm_params_t), NULL, 0, NULL, NULL                                            \
     }
 
 /**

@@ -65,6 +65,7 @@ psrt_status_t psrt_comm_create(psrt_context_t *ctx, const psrt_comm_params_t *pa
     if (strlen(name) > PSRTI_COLL_NAME)
         return psrti_fail(PSRT_ERR_INVALID, "psrt_comm_create: the name has more than %d bytes",
                           PSRTI_COLL_NAME);
+    int own_rules = params && params->tune && *params->tune;
     psrt_status_t rc = may_wait(ctx->worker, "psrt_comm_create without op_p", op_p);
     uint32_t *all = NULL, count = params ? params->count : 0;
     const uint32_t *ranks = params ? params->ranks : NULL;
@@ -77,7 +78,11 @@ psrt_status_t psrt_comm_create(psrt_context_t *ctx, const psrt_comm_params_t *pa
         rc = psrti_fail(PSRT_ERR_UNSUPPORTED, "psrt_comm_create: PSRT_COLLECTIVES is off");
     psrt_comm_t *comm;
     psrt_op_t *op;
-    if (!rc) rc = psrti_worker_comm_create(ctx->worker, name, ranks, count, &comm, &op);
+    psrti_coll_tune_t tune;
+    if (!rc && own_rules) rc = psrti_coll_tune_parse(params->tune, "tune", 0, &tune);
+    if (!rc)
+        rc = psrti_worker_comm_create(ctx->worker, own_rules ? &tune : NULL, name, ranks, count,
+                                      &comm, &op);
     free(all);
     return rc ? rc : made(comm, op, comm_p, op_p);
 }

@@ -130,7 +130,7 @@ psrt_status_t psrt_collectives_describe(char **text_p)
     if (!text_p) return psrti_fail(PSRT_ERR_INVALID, "psrt_collectives_describe: text_p is NULL");
     psrt_status_t rc = psrti_config_create(&config);
     if (rc) return rc;
-    rc = psrti_coll_tune_parse(psrti_config_text(config, PSRTI_CONF_COLL_TUNE), &tune);
+    rc = psrti_coll_tune_load(psrti_config_text(config, PSRTI_CONF_COLL_TUNE), &tune);
     psrti_config_destroy(config);
     return rc ? rc : psrti_coll_rules_print(&tune, text_p);
 }

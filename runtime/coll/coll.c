@@ -14,9 +14,6 @@ typedef psrti_comm_t comm_t;
 psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_coll_env_t *env,
                                 psrti_coll_t **coll_p)
 {
-    psrti_coll_tune_t tune;
-    psrt_status_t rc = psrti_coll_tune_parse(params->tune, &tune);
-    if (rc) return rc;
     psrti_coll_t *coll = calloc(1, sizeof *coll);
     psrti_collpeer_t *peers = calloc(params->workers, sizeof *peers);
     if (!coll || !peers) {
@@ -25,7 +22,8 @@ psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_c
         return PSRT_ERR_NO_MEMORY;
     }
     coll->p = *params;
-    coll->tune = tune;
+    if (params->tune) coll->tune = *params->tune;
+    coll->p.tune = NULL;
     coll->env = *env;
     coll->peers = peers;
     coll->next_check = UINT64_MAX;

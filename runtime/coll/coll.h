@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "kernels/kernels.h"
 #include "runtime/coll/plan.h"
+#include "runtime/coll/select.h"
 #include "runtime/core/view.h"
 
 #define PSRTI_COLL_AHEAD 16  /* operations a member may begin before another began them */
@@ -105,8 +106,7 @@ typedef struct psrti_coll_params {
         timeout; /* ns without progress after which an operation fails; 0: never                   */
     uint64_t
         grace; /* ns that a peer has to let go of the memory of a failed one before its link is closed */
-    const char *
-        tune; /* PSRT_COLL_TUNE; the same on all ranks; outlives the engine; NULL: none            */
+    const psrti_coll_tune_t *tune; /* PSRT_COLL_TUNE; the same on all ranks; copied; NULL: none */
 } psrti_coll_params_t;
 
 psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_coll_env_t *env,
@@ -144,10 +144,15 @@ uint64_t psrti_coll_unsent(const psrti_coll_t *coll);
 
 /* Of these workers (ranks of the job, each once, the own one among them), which all create it with the same
  * name and list. `op` ends when it is ready, or with: ERR_INVALID; ERR_NO_MEMORY; ERR_PEER_LOST a member died
- * meanwhile; ERR_TIMEOUT names who has not created it; ERR_MISMATCH another PSRT_COLL_CHUNK or eager limit.
+ * meanwhile; ERR_TIMEOUT names who has not created it; ERR_MISMATCH other rules, another PSRT_COLL_CHUNK or eager limit.
  * *comm_p is set also if it fails then; NULL after ERR_INVALID and ERR_NO_MEMORY, which are returned. */
 psrt_status_t psrti_comm_create(psrti_coll_t *coll, const char *name, const uint32_t *ranks,
                                 uint32_t count, psrti_collop_t *op, psrti_comm_t **comm_p);
+/* The same, with rules of its own instead of those of the engine; they are copied, and go on to what is made of it. NULL:
+ * those of the engine. */
+psrt_status_t psrti_comm_create_tuned(psrti_coll_t *coll, const psrti_coll_tune_t *tune,
+                                      const char *name, const uint32_t *ranks, uint32_t count,
+                                      psrti_collop_t *op, psrti_comm_t **comm_p);
 /* Of those members that the view calls alive, in the same order; all of them call it. While it is not ready and
  * the view changes it is proposed anew, so its members are known only then. */
 psrt_status_t psrti_comm_shrink(psrti_comm_t *comm, psrti_collop_t *op, psrti_comm_t **comm_p);
@@ -159,6 +164,7 @@ psrt_status_t
 psrti_comm_status(const psrti_comm_t *comm);           /* OK; ERR_BUSY: not ready; why it failed */
 const char *psrti_comm_text(const psrti_comm_t *comm); /* of a failure */
 const char *psrti_comm_name(const psrti_comm_t *comm);
+const psrti_coll_tune_t *psrti_comm_tune(const psrti_comm_t *comm); /* its own; NULL: none */
 uint32_t psrti_comm_rank(const psrti_comm_t *comm);
 uint32_t psrti_comm_size(const psrti_comm_t *comm);
 uint32_t psrti_comm_hosts(const psrti_comm_t *comm);        /* 0: not known yet */

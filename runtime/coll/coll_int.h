@@ -63,7 +63,7 @@ typedef struct psrti_colldebt {
 typedef struct psrti_collcard {
     uint32_t handle; /* of its communicator */
     uint64_t host;
-    uint32_t place;
+    uint32_t place, tune; /* tune: hash of its rules */
     uint64_t chunk, eager;
 } psrti_collcard_t;
 
@@ -292,6 +292,7 @@ struct psrti_comm {
     int has_moved;
     uint64_t early_max;      /* of a member */
     psrti_coll_topo_t *topo; /* once ready */
+    psrti_coll_tune_t *tune; /* its own rules; NULL: those of the engine */
     psrti_colllane_t lane;
     psrti_collslot_t slots[PSRTI_COLL_AHEAD];
     psrti_collpast_t past[PSRTI_COLL_HISTORY];
@@ -352,6 +353,7 @@ int psrti_comm_check_closed(psrti_comm_t *comm, const psrti_collop_t *op);
 void psrti_comm_aborted(psrti_comm_t *comm, uint32_t member, const psrt_hdr_t *hdr,
                         const char *data);
 psrt_status_t psrti_comm_find_hosts(psrti_comm_t *comm);
+const psrti_coll_tune_t *psrti_comm_rules(const psrti_comm_t *comm);
 uint8_t psrti_comm_algorithm(const psrti_comm_t *comm, const psrti_coll_call_t *call);
 
 /* text.c */

@@ -62,9 +62,17 @@ psrt_status_t psrti_comm_find_hosts(comm_t *comm)
 
 uint32_t psrti_comm_hosts(const comm_t *comm) { return comm->topo ? comm->topo->hosts : 0; }
 
+const psrti_coll_tune_t *psrti_comm_tune(const comm_t *comm) { return comm->tune; }
+
+const psrti_coll_tune_t *psrti_comm_rules(const comm_t *comm)
+{
+    return comm->tune ? comm->tune : &comm->coll->tune;
+}
+
 uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
 {
-    psrti_coll_site_t site = { .hosts = psrti_coll_hosts(comm->topo), .tune = &comm->coll->tune };
+    psrti_coll_site_t site = { .hosts = psrti_coll_hosts(comm->topo),
+                               .tune = psrti_comm_rules(comm) };
     int is_v = call->what == PSRTI_COLL_ALLGATHERV || call->what == PSRTI_COLL_ALLTOALLV;
     uint64_t bytes = 0;
     if (psrti_layout_is_pair(call->what)) return PSRTI_ALG_DIRECT;
@@ -252,6 +260,7 @@ void psrti_comm_forget(comm_t *comm)
         free(comm->members[m].pair);
     free(comm->members);
     psrti_coll_topo_free(comm->topo);
+    free(comm->tune);
     free(comm->ranks);
     free(comm->place);
     free(comm->wider);

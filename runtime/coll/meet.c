@@ -8,7 +8,7 @@
 #include "runtime/coll/coll_int.h"
 
 #define OPENS_MAX 4096 /* of a worker that nothing here asked for */
-#define OPEN_BYTES 12
+#define OPEN_BYTES 16
 
 typedef psrti_comm_t comm_t;
 
@@ -38,6 +38,7 @@ static void send_open(comm_t *comm, uint32_t member)
                        .seq_floor = PSRTI_COLL_OPEN };
     psrti_put64(where, p->host);
     psrti_put32(where + 8, p->place);
+    psrti_put32(where + 12, psrti_comm_rules(comm)->hash);
     psrti_peer_tell(comm->coll, comm->ranks[member], &hdr, where, sizeof where);
 }
 
@@ -50,7 +51,8 @@ static int read_card(const psrt_msg_t *msg, psrti_collcard_t *card)
                                 .chunk = hdr->step,
                                 .eager = hdr->term,
                                 .host = psrti_get64(msg->data),
-                                .place = psrti_get32((const uint8_t *)msg->data + 8) };
+                                .place = psrti_get32((const uint8_t *)msg->data + 8),
+                                .tune = psrti_get32((const uint8_t *)msg->data + 12) };
     return 1;
 }
 
@@ -82,13 +84,24 @@ static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard
 {
     const psrti_coll_params_t *p = &comm->coll->p;
     char text[PSRTI_COLL_TEXT], name[128];
-    if (card->chunk == p->chunk && card->eager == PSRTI_MIN(p->eager, UINT32_MAX)) return 1;
-    snprintf(text, sizeof text,
-             "%s: %s has chunks of %llu bytes and an eager limit of %llu, rank %u has %llu "
-             "and %llu: PSRT_COLL_CHUNK must be the same on all ranks",
-             comm->title, psrti_member_name(comm, member, name), (unsigned long long)card->chunk,
-             (unsigned long long)card->eager, comm->rank, (unsigned long long)p->chunk,
-             (unsigned long long)p->eager);
+    size_t at = 0;
+    int same_rules = card->tune == psrti_comm_rules(comm)->hash;
+    int same_sizes = card->chunk == p->chunk && card->eager == PSRTI_MIN(p->eager, UINT32_MAX);
+    if (same_rules && same_sizes) return 1;
+    (void)psrti_append(text, sizeof text, &at, "%s: %s has ", comm->title,
+                       psrti_member_name(comm, member, name));
+    if (!same_rules)
+        (void)psrti_append(
+            text, sizeof text, &at,
+            "other rules for algorithms than rank %u: PSRT_COLL_TUNE, and what is in "
+            "a file that it names, must be the same on all ranks",
+            comm->rank);
+    else
+        (void)psrti_append(text, sizeof text, &at,
+                           "chunks of %llu bytes and an eager limit of %llu, rank %u has %llu and "
+                           "%llu: PSRT_COLL_CHUNK must be the same on all ranks",
+                           (unsigned long long)card->chunk, (unsigned long long)card->eager,
+                           comm->rank, (unsigned long long)p->chunk, (unsigned long long)p->eager);
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
     return 0;
 }
@@ -291,12 +304,23 @@ static psrt_status_t take_handle(comm_t *comm)
     return status;
 }
 
-static psrt_status_t comm_begin(psrti_coll_t *coll, const char *name, const uint32_t *ranks,
-                                uint32_t count, psrti_collop_t *op, comm_t **comm_p)
+static psrt_status_t set_tune(comm_t *comm, const psrti_coll_tune_t *tune)
+{
+    if (!tune) return PSRT_OK;
+    comm->tune = malloc(sizeof *tune);
+    if (!comm->tune) return PSRT_ERR_NO_MEMORY;
+    *comm->tune = *tune;
+    return PSRT_OK;
+}
+
+static psrt_status_t comm_begin(psrti_coll_t *coll, const psrti_coll_tune_t *tune, const char *name,
+                                const uint32_t *ranks, uint32_t count, psrti_collop_t *op,
+                                comm_t **comm_p)
 {
     comm_t *comm = comm_new(coll, name, op);
     psrt_status_t status =
         comm && comm->name ? set_members(comm, ranks, count) : PSRT_ERR_NO_MEMORY;
+    if (status == PSRT_OK) status = set_tune(comm, tune);
     if (status == PSRT_OK) status = take_handle(comm);
     if (status != PSRT_OK) {
         if (comm) psrti_comm_forget(comm);
@@ -312,10 +336,17 @@ static psrt_status_t comm_begin(psrti_coll_t *coll, const char *name, const uint
 psrt_status_t psrti_comm_create(psrti_coll_t *coll, const char *name, const uint32_t *ranks,
                                 uint32_t count, psrti_collop_t *op, comm_t **comm_p)
 {
+    return psrti_comm_create_tuned(coll, NULL, name, ranks, count, op, comm_p);
+}
+
+psrt_status_t psrti_comm_create_tuned(psrti_coll_t *coll, const psrti_coll_tune_t *tune,
+                                      const char *name, const uint32_t *ranks, uint32_t count,
+                                      psrti_collop_t *op, comm_t **comm_p)
+{
     *comm_p = NULL;
     if ((name && strlen(name) > PSRTI_COLL_NAME) || !is_list(coll, ranks, count))
         return PSRT_ERR_INVALID;
-    psrt_status_t status = comm_begin(coll, name, ranks, count, op, comm_p);
+    psrt_status_t status = comm_begin(coll, tune, name, ranks, count, op, comm_p);
     if (status != PSRT_OK) return status;
     if (coll->status)
         psrti_comm_fail(*comm_p, coll->status, coll->text);
@@ -378,7 +409,8 @@ psrt_status_t psrti_comm_shrink(comm_t *comm, psrti_collop_t *op, comm_t **comm_
 {
     *comm_p = NULL;
     comm_t *next = NULL;
-    psrt_status_t status = comm_begin(comm->coll, comm->name, comm->ranks, comm->size, op, &next);
+    psrt_status_t status =
+        comm_begin(comm->coll, comm->tune, comm->name, comm->ranks, comm->size, op, &next);
     if (status != PSRT_OK) return status;
     uint32_t *list = malloc(comm->size * sizeof *list);
     next->wider = malloc(comm->size * sizeof *next->wider);

@@ -3,9 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/log.h"
 #include "base/util.h"
 
 /* ---- the table ---------------------------------------------------------------------------------- */
@@ -89,101 +87,6 @@ psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
     return best;
 }
 
-/* ---- PSRT_COLL_TUNE ----------------------------------------------------------------------------- */
-
-#define WORD_MAX 32 /* longer than all names and sizes */
-
-/* The index of `word`, or `count` with an error text. */
-static size_t find_name(const char *kind, const char *word, const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(names[i], word)) return i;
-    const char *near = psrti_nearest(word, names, count);
-    psrti_fail(PSRT_ERR_INVALID, "PSRT_COLL_TUNE: there is no %s \"%s\"%s%s%s", kind, word,
-               near ? ", the nearest is \"" : "", near ? near : "", near ? "\"" : "");
-    return count;
-}
-
-/* "from-to", "from-", "-to", "size" or "". */
-static psrt_status_t parse_sizes(char *word, psrti_coll_rule_t *rule)
-{
-    char *dash = strchr(word, '-'), *to = dash ? dash + 1 : word;
-    psrt_status_t rc = PSRT_OK;
-
-    if (dash) *dash = 0;
-    if (*word) rc = psrti_parse_size(word, &rule->min_bytes);
-    if (!rc && *to) rc = psrti_parse_size(to, &rule->max_bytes);
-    if (dash) *dash = '-';
-    if (!rc && rule->min_bytes <= rule->max_bytes) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_INVALID,
-                      "PSRT_COLL_TUNE: \"%s\" are no sizes; such are 64KiB-1MiB, 1MiB-, -4KiB",
-                      word);
-}
-
-static psrt_status_t set_rule(const char *what, char *sizes, const char *how,
-                              psrti_coll_rule_t *rule)
-{
-    size_t collective = find_name("collective", what, psrti_collective_names, PSRTI_COLL_COUNT);
-    if (collective == PSRTI_COLL_COUNT) return PSRT_ERR_INVALID;
-    size_t algorithm = find_name("algorithm", how, psrti_coll_algorithm_names, PSRTI_ALG_COUNT);
-    if (algorithm == PSRTI_ALG_COUNT) return PSRT_ERR_INVALID;
-
-    *rule = (psrti_coll_rule_t){ .collective = (psrti_collective_t)collective,
-                                 .algorithm = (psrti_coll_algorithm_t)algorithm,
-                                 .hosts = PSRTI_COLL_ANY_HOSTS,
-                                 .min_ranks = 1,
-                                 .max_ranks = UINT32_MAX,
-                                 .max_bytes = UINT64_MAX };
-    /* What needs a power of two does 4. */
-    if (!psrti_coll_plan_exists(rule->collective, rule->algorithm, 4))
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "PSRT_COLL_TUNE: %s does not do %s; psrt-info coll lists "
-                          "what does",
-                          how, what);
-    return parse_sizes(sizes, rule);
-}
-
-/* Cuts `entry` at its colons. */
-static psrt_status_t parse_entry(char *entry, psrti_coll_rule_t *rule)
-{
-    char none[1] = "", *sizes = none;
-    char *colon = strchr(entry, ':'), *last = strrchr(entry, ':');
-
-    if (!colon || (colon != last && strchr(colon + 1, ':') != last))
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "PSRT_COLL_TUNE: \"%s\" is not collective:sizes:algorithm, such as "
-                          "allreduce:1MiB-:ring",
-                          entry);
-    *colon = *last = 0;
-    if (colon != last) sizes = colon + 1;
-    return set_rule(entry, sizes, last + 1, rule);
-}
-
-psrt_status_t psrti_coll_tune_parse(const char *text, psrti_coll_tune_t *tune)
-{
-    psrti_coll_tune_t parsed = { 0 };
-
-    while (text && *text) {
-        char entry[3 * WORD_MAX];
-        size_t len = strcspn(text, ",");
-        if (len >= sizeof entry || parsed.count == PSRTI_COLL_TUNE_RULES)
-            return psrti_fail(
-                PSRT_ERR_INVALID,
-                "PSRT_COLL_TUNE: an entry has at most %zu characters, and there are at "
-                "most %u: %.40s",
-                sizeof entry - 1, PSRTI_COLL_TUNE_RULES, text);
-        memcpy(entry, text, len);
-        entry[len] = 0;
-        psrti_coll_rule_t *rule = &parsed.rules[parsed.count];
-        psrt_status_t rc = parse_entry(entry, rule);
-        if (rc) return rc;
-        rule->score = PSRTI_COLL_TUNE_SCORE - (int)parsed.count++;
-        text += len + (text[len] == ',');
-    }
-    *tune = parsed;
-    return PSRT_OK;
-}
-
 /* ---- as text ------------------------------------------------------------------------------------ */
 
 static void size_text(uint64_t bytes, char *buf, size_t size)
@@ -199,21 +102,19 @@ static void size_text(uint64_t bytes, char *buf, size_t size)
 
 static void print_rule(FILE *out, const psrti_coll_rule_t *r)
 {
-    static const char *const hosts[] = { [PSRTI_COLL_ONE_HOST] = "one",
-                                         [PSRTI_COLL_FLAT] = "flat",
-                                         [PSRTI_COLL_NESTED] = "nested",
-                                         [PSRTI_COLL_MORE_HOSTS] = "several",
-                                         [PSRTI_COLL_ANY_HOSTS] = "any" };
     char from[32], to[32] = "", ranks[32] = "any", score[16] = "tune";
 
     size_text(r->min_bytes, from, sizeof from);
     if (r->max_bytes != UINT64_MAX) size_text(r->max_bytes, to, sizeof to);
     if (r->max_ranks != UINT32_MAX)
         snprintf(ranks, sizeof ranks, "%u-%u", r->min_ranks, r->max_ranks);
+    else if (r->min_ranks > 1)
+        snprintf(ranks, sizeof ranks, "%u-", r->min_ranks);
     if (r->score <= PSRTI_COLL_TUNE_SCORE - (int)PSRTI_COLL_TUNE_RULES)
         snprintf(score, sizeof score, "%d", r->score);
     fprintf(out, "%-15s %-14s %6s  %-8s %-6s %s-%s\n", psrti_collective_name(r->collective),
-            psrti_coll_algorithm_name(r->algorithm), score, hosts[r->hosts], ranks, from, to);
+            psrti_coll_algorithm_name(r->algorithm), score, psrti_coll_hosts_name(r->hosts), ranks,
+            from, to);
 }
 
 static void print_rules(FILE *out, const psrti_coll_tune_t *tune)

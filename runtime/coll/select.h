@@ -6,7 +6,7 @@
 
 #include "runtime/coll/plan.h"
 
-#define PSRTI_COLL_TUNE_RULES 32u     /* of PSRT_COLL_TUNE, at most     */
+#define PSRTI_COLL_TUNE_RULES 128u    /* of PSRT_COLL_TUNE, at most     */
 #define PSRTI_COLL_TUNE_SCORE 1000000 /* of its first rule              */
 
 enum {
@@ -28,13 +28,20 @@ typedef struct psrti_coll_rule {
 
 typedef struct psrti_coll_tune {
     size_t count;
+    uint32_t hash; /* of the rules: other rules, another hash */
     psrti_coll_rule_t rules[PSRTI_COLL_TUNE_RULES];
 } psrti_coll_tune_t;
 
-/* "allreduce:1M-:ring,broadcast::binomial,barrier:direct": collective, sizes from-to (inclusive, one of them or
- * all may be missing), algorithm. The first entry that applies counts. ERR_INVALID: the text names the variable, the
- * entry, and what is near. NULL or "": no rules. */
-psrt_status_t psrti_coll_tune_parse(const char *text, psrti_coll_tune_t *tune);
+/* "allreduce:1M-:ring,broadcast::binomial hosts=nested ranks=4-8": collective, sizes from-to (inclusive, one of them or
+ * all may be missing), algorithm; then for which numbers of ranks and which hosts, if not for any. Commas or lines
+ * lie between rules, # begins a comment. The first rule that applies counts. ERR_INVALID: the text names `from` (and,
+ * if `is_file`, the line), the rule, and what is near. NULL or "": no rules. */
+psrt_status_t psrti_coll_tune_parse(const char *text, const char *from, int is_file,
+                                    psrti_coll_tune_t *tune);
+/* The value of PSRT_COLL_TUNE: rules, or @FILE with rules. */
+psrt_status_t psrti_coll_tune_load(const char *setting, psrti_coll_tune_t *tune);
+/* "one", "flat", "nested", "several", "any". */
+const char *psrti_coll_hosts_name(int hosts);
 
 typedef struct psrti_coll_site {
     int hosts; /* PSRTI_COLL_ONE_HOST, FLAT or NESTED */

@@ -14,6 +14,7 @@
 
 psrt_status_t psrti_comms_open(psrti_worker_t *w)
 {
+    psrti_coll_tune_t tune;
     const char *job_dir = psrti_config_text(w->p.config, PSRTI_CONF_JOB_DIR);
     psrti_coll_params_t params = {
         .rank = w->p.rank,
@@ -24,12 +25,14 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
         .eager = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_EAGER),
         .chunk = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_CHUNK),
         .timeout = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_TIMEOUT),
-        .tune = psrti_config_text(w->p.config, PSRTI_CONF_COLL_TUNE),
+        .tune = &tune,
         .grace = GRACE_NS,
     };
     psrti_coll_env_t env = psrti_peers_env;
     env.arg = w;
-    psrt_status_t rc = psrti_peers_open(w);
+    psrt_status_t rc =
+        psrti_coll_tune_load(psrti_config_text(w->p.config, PSRTI_CONF_COLL_TUNE), &tune);
+    if (!rc) rc = psrti_peers_open(w);
     return rc ? rc : psrti_coll_create(&params, &env, &w->coll);
 }
 
@@ -155,8 +158,8 @@ static int create_chosen(psrti_worker_t *w, psrti_wcollop_t *op)
 
     if (ranks) {
         op->core = core;
-        rc = psrti_comm_create(w->coll, psrti_comm_name(op->comm), ranks, count, &op->core,
-                               &op->makes->core);
+        rc = psrti_comm_create_tuned(w->coll, psrti_comm_tune(op->comm), psrti_comm_name(op->comm),
+                                     ranks, count, &op->core, &op->makes->core);
     }
     free(ranks);
     free(op->all);
@@ -269,6 +272,7 @@ static psrt_status_t make(psrti_worker_t *w, psrt_comm_t **comm_p, psrt_op_t **o
 }
 
 typedef struct list {
+    const psrti_coll_tune_t *tune;
     const char *name;
     const uint32_t *ranks;
     uint32_t count;
@@ -277,20 +281,23 @@ typedef struct list {
 static psrt_status_t start_create(psrti_worker_t *w, const void *arg, psrti_wcollop_t *op)
 {
     const list_t *l = arg;
-    return psrti_comm_create(w->coll, l->name, l->ranks, l->count, &op->core, &op->makes->core);
+    return psrti_comm_create_tuned(w->coll, l->tune, l->name, l->ranks, l->count, &op->core,
+                                   &op->makes->core);
 }
 
-psrt_status_t psrti_worker_comm_create(psrti_worker_t *w, const char *name, const uint32_t *ranks,
-                                       uint32_t count, psrt_comm_t **comm_p, psrt_op_t **op_p)
+psrt_status_t psrti_worker_comm_create(psrti_worker_t *w, const psrti_coll_tune_t *tune,
+                                       const char *name, const uint32_t *ranks, uint32_t count,
+                                       psrt_comm_t **comm_p, psrt_op_t **op_p)
 {
-    list_t l = { name, ranks, count };
+    list_t l = { tune, name, ranks, count };
     return make(w, comm_p, op_p, start_create, &l);
 }
 
 static psrt_status_t start_dup(psrti_worker_t *w, const void *arg, psrti_wcollop_t *op)
 {
     psrti_comm_t *parent = ((const psrt_comm_t *)arg)->core;
-    list_t l = { psrti_comm_name(parent), psrti_comm_ranks(parent), psrti_comm_size(parent) };
+    list_t l = { psrti_comm_tune(parent), psrti_comm_name(parent), psrti_comm_ranks(parent),
+                 psrti_comm_size(parent) };
     return start_create(w, &l, op);
 }
 

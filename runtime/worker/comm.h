@@ -9,9 +9,9 @@
 #include "runtime/worker/worker.h"
 
 /* Each sets *comm_p and *op_p, or fails with neither. */
-psrt_status_t psrti_worker_comm_create(psrti_worker_t *worker, const char *name,
-                                       const uint32_t *ranks, uint32_t count, psrt_comm_t **comm_p,
-                                       psrt_op_t **op_p);
+psrt_status_t psrti_worker_comm_create(psrti_worker_t *worker, const psrti_coll_tune_t *tune,
+                                       const char *name, const uint32_t *ranks, uint32_t count,
+                                       psrt_comm_t **comm_p, psrt_op_t **op_p);
 psrt_status_t psrti_worker_comm_split(psrt_comm_t *parent, int32_t colour, int32_t key,
                                       psrt_comm_t **comm_p, psrt_op_t **op_p);
 psrt_status_t psrti_worker_comm_dup(psrt_comm_t *parent, psrt_comm_t **comm_p, psrt_op_t **op_p);

@@ -79,11 +79,22 @@ class Collectives(JobTest):
             job.worker = lambda rank: start_worker(
                 rank, PSRT_COLL_TUNE=("allreduce::ring", "allreduce::two_trees")[rank])
             w = job.start()
-            every(w, "comm 0")
-            for status, text in answers(w, "run 0 allreduce f32 sum 100000 0", LONG):
+            for status, text in answers(w, "comm 0", LONG):
                 self.assertEqual(status, "PSRT_ERR_MISMATCH", text)
                 self.assertRegex(text, "PSRT_COLL_TUNE")
             job.stop()
+        with self.subTest("files"):
+            job = self.job(2, 1)
+            path = os.path.join(job.base, "tune")
+            start_worker = job.worker
+            job.worker = lambda rank: start_worker(rank, PSRT_COLL_TUNE=f"@{path}{rank}")
+            for rank in range(2):
+                with open(f"{path}{rank}", "w", encoding="ascii") as f:
+                    f.write(f"# of rank {rank}\nallreduce:-1k:two_trees ranks=2\nallreduce::halving\n")
+            w = job.start()
+            every(w, "comm 0")
+            every(w, "random 0 8 40", LONG)
+            self.finish(job, w)
         with self.subTest("wrong"):
             job, w = self.started(1, 1)
             a = job.worker(0, PSRT_COLL_TUNE="allreduce::rnig")

@@ -55,7 +55,9 @@ static void by_algorithm(uint8_t what, uint8_t algorithm, uint32_t n, uint32_t *
     if (!psrti_coll_plan_exists(plan, algorithm, n)) return;
     snprintf(tune, sizeof tune, "%s:%s", psrti_collective_name(plan),
              psrti_coll_algorithm_name(algorithm));
-    psrti_coll_params_t params = { .tune = tune };
+    static psrti_coll_tune_t rules;
+    cr_assert_eq(psrti_coll_tune_parse(tune, "tune", 0, &rules), PSRT_OK);
+    psrti_coll_params_t params = { .tune = &rules };
     if (*salt % 3 == 1) params.chunk = 64, params.eager = 128;
     if (*salt % 3 == 2) params.chunk = 1 << 20, params.eager = 1 << 16;
     fb_open(&fb, n, 1 + *salt, &params);

@@ -189,7 +189,9 @@ Test(coll_ends, time_does_not_name_those_who_are_done)
     fabric_t fb;
     psrti_comm_t *comms[FB_RANKS];
     call_t c;
-    psrti_coll_params_t params = { .tune = "broadcast:binomial" };
+    psrti_coll_tune_t rules;
+    cr_assert_eq(psrti_coll_tune_parse("broadcast:binomial", "tune", 0, &rules), PSRT_OK);
+    psrti_coll_params_t params = { .tune = &rules };
     fb_open(&fb, 4, 3, &params);
     fb_world(&fb, "w", comms);
     call_make(&c, 4, make_call(PSRTI_COLL_BROADCAST, PSRT_F32, 0, 5000, 0), 0, 1);

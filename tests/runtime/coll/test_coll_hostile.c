@@ -19,7 +19,9 @@ static rig_t rig;
 static void setup(void)
 {
     psrti_coll_call_t like = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 700 };
-    psrti_coll_params_t params = { .tune = "allreduce:direct", .chunk = 1024 };
+    psrti_coll_tune_t rules;
+    cr_assert_eq(psrti_coll_tune_parse("allreduce:direct", "tune", 0, &rules), PSRT_OK);
+    psrti_coll_params_t params = { .tune = &rules, .chunk = 1024 };
     fb_open(&rig.fb, N, 4, &params);
     fb_world(&rig.fb, "w", rig.comms);
     const uint32_t pair[] = { 0, 2 };
@@ -107,9 +109,9 @@ REFUSED(too_short, PSRTI_COLL_DATA, hdr.length = 4)
 REFUSED(too_long, PSRTI_COLL_DATA, hdr.length = 8192)
 REFUSED(ready_with_data, PSRTI_COLL_READY, hdr.length = 8)
 REFUSED(ready_number_zero, PSRTI_COLL_READY, hdr.seq = 0)
-REFUSED(open_without_handle, PSRTI_COLL_OPEN, (hdr.offset = 0, hdr.length = 12))
-REFUSED(open_too_short, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 11))
-REFUSED(open_too_long, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 13))
+REFUSED(open_without_handle, PSRTI_COLL_OPEN, (hdr.offset = 0, hdr.length = 16))
+REFUSED(open_too_short, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 15))
+REFUSED(open_too_long, PSRTI_COLL_OPEN, (hdr.offset = 9, hdr.length = 17))
 REFUSED(long_note, PSRTI_COLL_NOTED, hdr.length = PSRTI_COLL_NOTE + 1)
 REFUSED(long_abort, PSRTI_COLL_ABORT, hdr.length = 4096)
 REFUSED(data_of_a_receive, PSRTI_COLL_DATA, hdr.priority = PSRTI_COLL_RECV_FROM)
@@ -127,7 +129,7 @@ Test(coll_hostile, twice, .init = setup, .fini = teardown)
 /* Opens that nobody asked for are kept up to a limit. */
 Test(coll_hostile, opens_without_end, .init = setup, .fini = teardown)
 {
-    static const char where[12];
+    static const char where[16];
     psrt_hdr_t hdr = { .seq_floor = PSRTI_COLL_OPEN, .length = sizeof where };
     uint32_t i = 0;
     psrt_rx_t rx;

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "runtime/coll/select.h"
 #include "support/test.h"
 
 static psrti_coll_tune_t tune;
+
+static psrt_status_t parse(const char *text)
+{
+    return psrti_coll_tune_parse(text, "PSRT_COLL_TUNE", 0, &tune);
+}
 
 enum { ONE = PSRTI_COLL_ONE_HOST, FLAT = PSRTI_COLL_FLAT, NESTED = PSRTI_COLL_NESTED };
 
@@ -48,9 +54,8 @@ Test(select, by_size_ranks_and_hosts)
 
 Test(select, tune_goes_before_the_table)
 {
-    cr_assert_eq(psrti_coll_tune_parse("allreduce:1MiB-:halving,allreduce:1KiB-2KiB:two_trees,"
-                                       "broadcast::direct,reduce:-4KiB:ring,gather:binomial",
-                                       &tune),
+    cr_assert_eq(parse("allreduce:1MiB-:halving,allreduce:1KiB-2KiB:two_trees,"
+                       "broadcast::direct,reduce:-4KiB:ring,gather:binomial"),
                  PSRT_OK, "%s", psrt_last_error());
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1u << 20, 3), PSRTI_ALG_HALVING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, (1u << 20) - 1, 3), PSRTI_ALG_RING);
@@ -65,7 +70,7 @@ Test(select, tune_goes_before_the_table)
 
 Test(select, the_first_entry_counts)
 {
-    cr_assert_eq(psrti_coll_tune_parse("allreduce:-1k:ring,allreduce::halving", &tune), PSRT_OK);
+    cr_assert_eq(parse("allreduce:-1k:ring,allreduce::halving"), PSRT_OK);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1024, 4), PSRTI_ALG_RING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1025, 4), PSRTI_ALG_HALVING);
 }
@@ -73,7 +78,7 @@ Test(select, the_first_entry_counts)
 static void refused(const char *text, const char *why)
 {
     tune.count = 77;
-    cr_assert_eq(psrti_coll_tune_parse(text, &tune), PSRT_ERR_INVALID, "%s", text);
+    cr_assert_eq(parse(text), PSRT_ERR_INVALID, "%s", text);
     cr_assert(strstr(psrt_last_error(), "PSRT_COLL_TUNE"), "%s", psrt_last_error());
     cr_assert(strstr(psrt_last_error(), why), "%s: %s", text, psrt_last_error());
     cr_assert_eq(tune.count, 77u, "written though refused");
@@ -91,22 +96,99 @@ Test(select, tune_is_checked)
     refused("allreduce:1x-:ring", "\"1x-\" are no sizes");
     refused("allreduce:1-2-3:ring", "\"1-2-3\" are no sizes");
     refused("allreduce::ring,,", "\"\" is not");
-    char text[40 * 17] = "";
+    static char text[17 * (PSRTI_COLL_TUNE_RULES + 2)];
     for (unsigned i = 0; i <= PSRTI_COLL_TUNE_RULES; i++)
         strcat(text, "allreduce::ring,");
-    refused(text, "at most 32");
+    refused(text, "at most 128");
     memset(text, 'x', 200);
     text[200] = 0;
-    refused(text, "at most 95 characters");
-    cr_assert_eq(psrti_coll_tune_parse("", &tune), PSRT_OK);
+    refused(text, "at most 127 characters");
+    cr_assert_eq(parse(""), PSRT_OK);
     cr_assert_eq(tune.count, 0u);
-    cr_assert_eq(psrti_coll_tune_parse(NULL, &tune), PSRT_OK);
+    cr_assert_eq(parse(NULL), PSRT_OK);
+}
+
+/* ---- conditions, files -------------------------------------------------------------------------- */
+
+Test(select, conditions)
+{
+    cr_assert_eq(parse("allreduce::halving ranks=2-4 hosts=flat, allreduce::two_trees hosts=nested,"
+                       "allreduce::binomial ranks=7"),
+                 PSRT_OK, "%s", psrt_last_error());
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 26, 4), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1u << 26, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 1u << 26, 4), PSRTI_ALG_TWO_TREES);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 7), PSRTI_ALG_BINOMIAL);
+    refused("allreduce::ring ranks=0", "\"0\" are no ranks; such are 4");
+    refused("allreduce::ring ranks=", "are no ranks");
+    refused("allreduce::ring hosts=two", "\"hosts=two\" is none of hosts=one, flat");
+    refused("allreduce::ring host=one", "neither ranks= nor hosts=");
+}
+
+static uint32_t hash_of(const char *text)
+{
+    cr_assert_eq(parse(text), PSRT_OK, "%s", psrt_last_error());
+    return tune.hash;
+}
+
+Test(select, hash_tells_rules_apart)
+{
+    uint32_t h = hash_of("allreduce:1k-:ring ranks=4");
+    cr_assert_eq(hash_of("allreduce:1KiB-:ring   ranks=4-4"), h);
+    cr_assert_neq(hash_of("allreduce:1k-:ring ranks=4,allreduce::halving"), h);
+    cr_assert_neq(hash_of("allreduce:1k-2k:ring ranks=4"), h);
+    cr_assert_neq(hash_of("allreduce:1k-:ring ranks=4-5"), h);
+    cr_assert_neq(hash_of("allreduce:1k-:ring ranks=4 hosts=one"), h);
+    cr_assert_neq(hash_of("allreduce:1k-:halving ranks=4"), h);
+    cr_assert_neq(hash_of("reduce:1k-:ring ranks=4"), h);
+    cr_assert_neq(hash_of(""), h);
+}
+
+static psrt_status_t load(const char *text)
+{
+    char setting[] = "@/tmp/psrt-tune-XXXXXX";
+    int fd = mkstemp(setting + 1);
+    cr_assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    psrt_status_t rc = psrti_coll_tune_load(setting, &tune);
+    unlink(setting + 1);
+    return rc;
+}
+
+static void file_refused(const char *text, const char *why)
+{
+    cr_assert_eq(load(text), PSRT_ERR_INVALID, "%s", text);
+    cr_assert(strstr(psrt_last_error(), "/tmp/psrt-tune-"), "%s", psrt_last_error());
+    cr_assert(strstr(psrt_last_error(), why), "%s: %s", text, psrt_last_error());
+}
+
+Test(select, file)
+{
+    cr_assert_eq(load("# measured\n\nallreduce:-4KiB:halving hosts=flat # fast\n"
+                      "  broadcast::direct, reduce::ring\r\n#allreduce::rnig"),
+                 PSRT_OK, "%s", psrt_last_error());
+    cr_assert_eq(tune.count, 3u);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 64, 4), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_BROADCAST, 64, 9), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_REDUCE, 64, 9), PSRTI_ALG_RING);
+    cr_assert_eq(load(""), PSRT_OK);
+    cr_assert_eq(tune.count, 0u);
+    file_refused("allreduce::ring\n# a, b\nallreduce::rnig\n",
+                 "line 3: there is no algorithm \"rnig\", the "
+                 "nearest is \"ring\"");
+    file_refused("\n\n\nallreduce ring", "line 4: \"allreduce\" is not collective:sizes:algorithm");
+    cr_assert_eq(psrti_coll_tune_load("@/nonexistent/tune", &tune), PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "/nonexistent/tune: No such file"), "%s",
+              psrt_last_error());
+    cr_assert_eq(psrti_coll_tune_load("allreduce::ring", &tune), PSRT_OK);
+    cr_assert_eq(tune.count, 1u);
 }
 
 Test(select, table_as_text)
 {
     char *text = NULL;
-    cr_assert_eq(psrti_coll_tune_parse("alltoall:3000-1MiB:bruck", &tune), PSRT_OK);
+    cr_assert_eq(parse("alltoall:3000-1MiB:bruck"), PSRT_OK);
     cr_assert_eq(psrti_coll_rules_print(&tune, &text), PSRT_OK);
     cr_assert(strstr(text, "alltoall        bruck            tune  any      any    3000B-1MiB\n"
                            "alltoall        direct             20  any      any    0B-16KiB\n"),
