@@ -75,7 +75,7 @@ typedef enum psrti_config_type {
     X(COLL_TIMEOUT, DURATION, "PSRT_COLL_TIMEOUT", "300s", NULL, 0, 0,                               \
       "a collective without progress for this long fails and names who is missing; 0: never")        \
     X(COLL_TUNE, TEXT, "PSRT_COLL_TUNE", "", NULL, 0, 0,                                             \
-      "algorithms of collectives, or @FILE with them; the same on all workers: docs/collectives.md")     \
+      "algorithms of collectives, or @FILE with them; the same on all workers: docs/collectives.md") \
     X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                              \
       "how long a waiter polls before it sleeps, when cores are free")                               \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                         \
