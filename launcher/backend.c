@@ -28,7 +28,8 @@ static const char *other_machine(const psrti_job_t *job)
 
 psrt_status_t psrti_backend_find(const psrti_job_t *job, const psrti_backend_ops_t **ops_p)
 {
-    const psrti_backend_ops_t *const all[] = { &psrti_backend_local, &psrti_backend_ssh };
+    const psrti_backend_ops_t *const all[] = { &psrti_backend_local, &psrti_backend_ssh,
+                                               &psrti_backend_slurm };
     const char *other = other_machine(job);
     const char *name = job->backend ? job->backend : other ? "ssh" : "local";
     for (size_t i = 0; i < PSRTI_COUNT(all); i++) {
@@ -39,5 +40,5 @@ psrt_status_t psrti_backend_find(const psrti_job_t *job, const psrti_backend_ops
         return psrti_fail(PSRT_ERR_INVALID, "host %s is not this machine, and the backend is local",
                           other);
     }
-    return psrti_fail(PSRT_ERR_INVALID, "backend %s: there are local and ssh", name);
+    return psrti_fail(PSRT_ERR_INVALID, "backend %s: there are local, ssh and slurm", name);
 }

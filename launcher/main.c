@@ -19,6 +19,7 @@
 #include "launcher/plan.h"
 #include "launcher/render/render.h"
 #include "launcher/run.h"
+#include "launcher/slurm.h"
 #include "launcher/verbs.h"
 
 static int report(psrt_status_t st)
@@ -87,6 +88,8 @@ static int with_parsed(int argc, char **argv, parse_fn *parse, action_fn *action
     int done, code = 0;
     psrti_job_init(&job);
     psrt_status_t st = parse(argc, argv, &job, &done);
+    if (!st && !done && !job.host_count && job.backend && !strcmp(job.backend, "slurm"))
+        st = psrti_slurm_hosts(&job);
     if (!st && !done) st = psrti_job_plan(&job);
     if (!st && !done) st = action(&job, arg, &code);
     if (st) code = report(st);

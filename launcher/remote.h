@@ -46,6 +46,6 @@ void psrti_remote_release(psrti_backend_t *backend);
  * be used. True when it can. */
 int psrti_remote_verdict(const psrti_backend_t *backend, unsigned host, char *buf, size_t size);
 
-extern const psrti_backend_ops_t psrti_backend_ssh; /* ssh.c */
+extern const psrti_backend_ops_t psrti_backend_ssh, psrti_backend_slurm;
 
 #endif
