@@ -22,8 +22,10 @@ static psrt_status_t numbers_of(const char *variable, unsigned *numbers, size_t 
     const char *text = getenv(variable);
     memset(numbers, 0, count * sizeof *numbers);
     if (!text || !psrti_hostlist_counts(text, numbers, count)) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_INVALID, "%s=%s does not give a number for each of the %zu nodes of "
-                      "SLURM_JOB_NODELIST", variable, text, count);
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "%s=%s does not give a number for each of the %zu nodes of "
+                      "SLURM_JOB_NODELIST",
+                      variable, text, count);
 }
 
 psrt_status_t psrti_slurm_hosts(psrti_job_t *job)
@@ -32,12 +34,14 @@ psrt_status_t psrti_slurm_hosts(psrti_job_t *job)
     char **names;
     size_t count;
     if (!list)
-        return psrti_fail(PSRT_ERR_INVALID,
-                          "backend slurm works in an allocation, and SLURM_JOB_NODELIST is not set: use "
-                          "salloc, or psrt-launch render slurm | sbatch");
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "backend slurm works in an allocation, and SLURM_JOB_NODELIST is not set: use "
+            "salloc, or psrt-launch render slurm | sbatch");
     psrt_status_t st = psrti_hostlist_expand(list, &names, &count);
     if (st) return st;
-    unsigned *tasks = psrti_xcalloc(count, sizeof *tasks), *cpus = psrti_xcalloc(count, sizeof *cpus);
+    unsigned *tasks = psrti_xcalloc(count, sizeof *tasks),
+             *cpus = psrti_xcalloc(count, sizeof *cpus);
     st = numbers_of("SLURM_TASKS_PER_NODE", tasks, count);
     if (!st) st = numbers_of("SLURM_JOB_CPUS_PER_NODE", cpus, count);
     psrti_hosts_t hosts = { 0 };
@@ -63,10 +67,13 @@ psrt_status_t psrti_slurm_hosts(psrti_job_t *job)
 /* Steps of one allocation share its cores: the agents' steps must not shut out those of tasks. */
 static char **make_argv(const psrti_job_t *job, unsigned host, const char *command)
 {
-    const char *const words[] = { "srun",          "--quiet",         "--nodes=1",
-                                  "--ntasks=1",    "--overlap",       "--mpi=none",
-                                  "--cpu-bind=no", "--job-name=psrt-agent", "--nodelist",
-                                  job->hosts[host].name, "/bin/sh", "-c", command };
+    const char *const words[] = { "srun",          "--quiet",
+                                  "--nodes=1",     "--ntasks=1",
+                                  "--overlap",     "--mpi=none",
+                                  "--cpu-bind=no", "--job-name=psrt-agent",
+                                  "--nodelist",    job->hosts[host].name,
+                                  "/bin/sh",       "-c",
+                                  command };
     char **argv = psrti_xcalloc(PSRTI_COUNT(words) + 1, sizeof *argv);
     for (size_t i = 0; i < PSRTI_COUNT(words); i++)
         argv[i] = psrti_xstrdup(words[i]);
