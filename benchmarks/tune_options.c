@@ -63,11 +63,12 @@ static const bench_flag_t flags[] = {
 
 static int print_help(void)
 {
-    puts("usage: psrt-launch -s 0 -w N ... -- psrt-bench tune --out FILE [flags]\n"
-         "\n"
-         "Measures every algorithm of the collectives among the workers of this job, where they are, and\n"
-         "writes the fastest ones as rules that hold for this number of ranks and kind of hosts:\n"
-         "PSRT_COLL_TUNE=@FILE uses them. A file may hold the rules of several runs.\n");
+    puts(
+        "usage: psrt-launch -s 0 -w N ... -- psrt-bench tune --out FILE [flags]\n"
+        "\n"
+        "Measures every algorithm of the collectives among the workers of this job, where they are, and\n"
+        "writes the fastest ones as rules that hold for this number of ranks and kind of hosts:\n"
+        "PSRT_COLL_TUNE=@FILE uses them. A file may hold the rules of several runs.\n");
     bench_flags_print(flags, FLAGS);
     puts("  -h, --help           print this");
     return BENCH_OK;
@@ -75,11 +76,9 @@ static int print_help(void)
 
 int tune_options_parse(int argc, char **argv, tune_options_t *out)
 {
-    *out = (tune_options_t){ .min = 256,
-                             .max = 16u << 20,
-                             .factor = 4,
-                             .kinds = (1u << TUNE_KINDS) - 1,
-                             .seconds = 0.1 };
+    *out = (tune_options_t){
+        .min = 256, .max = 16u << 20, .factor = 4, .kinds = (1u << TUNE_KINDS) - 1, .seconds = 0.1
+    };
     if (argc && (!strcmp(argv[0], "-h") || !strcmp(argv[0], "--help"))) return print_help();
     int result = bench_flags_parse(flags, FLAGS, out, argc, argv);
     if (result != BENCH_RUN) return result;

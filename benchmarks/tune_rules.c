@@ -13,8 +13,8 @@ static void print_rule(FILE *out, const char *collective, const tune_best_t *bes
     else if (end == count)
         fprintf(out, "%s:%llu-:%s%s", collective, from, best[first].algorithm, where);
     else
-        fprintf(out, "%s:%llu-%llu:%s%s", collective, from,
-                (unsigned long long)best[end].bytes - 1, best[first].algorithm, where);
+        fprintf(out, "%s:%llu-%llu:%s%s", collective, from, (unsigned long long)best[end].bytes - 1,
+                best[first].algorithm, where);
     fprintf(out, " #");
     for (size_t i = first; i < end; i++)
         fprintf(out, " %.4g us", best[i].us);

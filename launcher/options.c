@@ -36,6 +36,7 @@ enum {
     OPT_SET,
     OPT_HOSTFILE,
     OPT_NO_COORDINATOR,
+    OPT_BACKEND,
     OPT_JSON,
     OPT_BIND,
     OPT_ENV_FILE,
@@ -73,6 +74,8 @@ static const struct flag {
       "a value of the job file, such as roles.worker.cpus=2;\nmay be repeated" },
     { "role", OPT_ROLE, "NAME=N", "N tasks of a role: worker, server (or ps), chief, any name" },
     { "command", OPT_COMMAND, "ROLE=CMD", "what a role runs: a command line for /bin/sh" },
+    { "backend", OPT_BACKEND, "NAME",
+      "local, ssh or slurm; default: ssh when a host is another\nmachine, else local" },
     { "host", 'H', "LIST", "where to run: [user@]host[:slots],..." },
     { "hostfile", OPT_HOSTFILE, "FILE", "hosts, one a line: host slots=4" },
     { "workers", 'w', "N", "number of workers, each runs CMD; default 1" },
@@ -403,6 +406,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_WORKER_LOGS: return parse_worker_logs(job, arg);
     case OPT_TIMESTAMPS: job->timestamps = 1; return PSRT_OK;
     case OPT_DETACH: job->detach = 1; return PSRT_OK;
+    case OPT_BACKEND: psrti_job_set(&job->backend, arg); return PSRT_OK;
     case OPT_NO_COORDINATOR: job->no_coordinator = 1; return PSRT_OK;
     case OPT_DRY_RUN: job->dry_run = 1; return PSRT_OK;
     case OPT_JSON: job->dry_run = job->json = 1; return PSRT_OK;

@@ -48,7 +48,7 @@ psrt_status_t psrti_render_slurm(psrti_job_t *job, const psrti_render_params_t *
         out,
         "#SBATCH --signal=B:TERM@60\n"
         "# psrt-launch starts an agent on each node; other options of sbatch may be added above.\n"
-        "exec psrt-launch run --set backend=slurm %s\n",
+        "exec psrt-launch run --backend slurm %s\n",
         words);
     free(words);
     return PSRT_OK;

@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "runtime/coll/select.h"
 
-#define RULE_MAX 128           /* longer than all names, sizes and conditions */
+#define RULE_MAX 128 /* longer than all names, sizes and conditions */
 #define FILE_MAX (256u << 10)
 
 typedef struct source {
@@ -99,8 +99,8 @@ static psrt_status_t parse_rule(const source_t *from, char *entry, psrti_coll_ru
     char *colon = strchr(entry, ':'), *last = strrchr(entry, ':');
 
     if (!colon || (colon != last && strchr(colon + 1, ':') != last))
-        return bad(from,
-                   "\"%s\" is not collective:sizes:algorithm, such as allreduce:1MiB-:ring", entry);
+        return bad(from, "\"%s\" is not collective:sizes:algorithm, such as allreduce:1MiB-:ring",
+                   entry);
     *colon = *last = 0;
     if (colon != last) sizes = colon + 1;
     return set_rule(from, entry, sizes, last + 1, rule);
@@ -145,10 +145,8 @@ static uint32_t hash_of(const psrti_coll_tune_t *tune)
     for (size_t i = 0; i < tune->count; i++) {
         const psrti_coll_rule_t *r = &tune->rules[i];
         const uint64_t words[] = { (uint64_t)r->collective << 32 | (uint64_t)r->algorithm,
-                                   (uint64_t)r->hosts,
-                                   (uint64_t)r->min_ranks << 32 | r->max_ranks,
-                                   r->min_bytes,
-                                   r->max_bytes };
+                                   (uint64_t)r->hosts, (uint64_t)r->min_ranks << 32 | r->max_ranks,
+                                   r->min_bytes, r->max_bytes };
         for (size_t w = 0; w < PSRTI_COUNT(words); w++)
             h = psrti_mix64(h ^ psrti_mix64(words[w]));
     }

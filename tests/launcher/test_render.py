@@ -401,7 +401,7 @@ class Slurm(unittest.TestCase):
             os.chmod(d + "/psrt-launch", 0o755)
             r = subprocess.run(["bash"], input=render("slurm", *words).encode(), stdout=subprocess.PIPE, check=True,
                                env={**os.environ, "PATH": d + ":" + os.environ["PATH"]})
-        self.assertEqual(r.stdout.decode().split("\0")[:-1], ["run", "--set", "backend=slurm"] + words)
+        self.assertEqual(r.stdout.decode().split("\0")[:-1], ["run", "--backend", "slurm"] + words)
 
 
 if __name__ == "__main__":

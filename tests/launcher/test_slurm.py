@@ -43,7 +43,7 @@ class Slurm(unittest.TestCase):
 
     def setUp(self):
         self.mark = f"LAUNCH_SLURM_TEST={self.id()}.{time.monotonic_ns()}"
-        self.flags = ["--set", "backend=slurm", "-x", self.mark]
+        self.flags = ["--backend", "slurm", "-x", self.mark]
 
     def tearDown(self):
         self.cluster.call("scancel", "--user=root")
