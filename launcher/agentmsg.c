@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/topology.h"
 #include "base/util.h"
-#include "launcher/env.h"
+#include "launcher/job.h"
 
 #define WORD "psrtboot"
 #define WORD_LEN 8
@@ -79,7 +79,7 @@ psrt_status_t psrti_bootstrap_read(const uint8_t *rest, size_t len, psrti_bootst
 void psrti_bootstrap_clear(psrti_bootstrap_t *b)
 {
     free(b->directory);
-    psrti_wire_free_texts(b->addresses);
+    psrti_argv_free(b->addresses);
     sodium_memzero(b, sizeof *b);
 }
 

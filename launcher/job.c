@@ -125,16 +125,6 @@ void psrti_job_set(char **text, const char *value)
     *text = copy;
 }
 
-static void clear_command(psrti_role_t *role)
-{
-    for (char **arg = role->argv; arg && *arg; arg++)
-        free(*arg);
-    free(role->argv);
-    free(role->shell);
-    role->argv = NULL;
-    role->shell = NULL;
-}
-
 char **psrti_argv_copy(char *const *argv)
 {
     size_t count = 0;
@@ -144,6 +134,21 @@ char **psrti_argv_copy(char *const *argv)
     for (size_t i = 0; i < count; i++)
         copy[i] = psrti_xstrdup(argv[i]);
     return copy;
+}
+
+void psrti_argv_free(char **argv)
+{
+    for (char **arg = argv; arg && *arg; arg++)
+        free(*arg);
+    free(argv);
+}
+
+static void clear_command(psrti_role_t *role)
+{
+    psrti_argv_free(role->argv);
+    free(role->shell);
+    role->argv = NULL;
+    role->shell = NULL;
 }
 
 void psrti_role_set_argv(psrti_role_t *role, char *const *argv)
@@ -264,9 +269,7 @@ void psrti_job_release(psrti_job_t *job)
                             job->interface, job->subnet,    job->ssh_identity };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
-    for (char **option = job->ssh_options; option && *option; option++)
-        free(*option);
-    free(job->ssh_options);
+    psrti_argv_free(job->ssh_options);
     free(job->tasks);
     free(job->roles);
     psrti_env_clear(&job->env);

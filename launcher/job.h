@@ -142,6 +142,7 @@ typedef struct psrti_job {
     int quiet, no_prefix, timestamps, detach;
     char *interface, *subnet;  /* of the addresses that tasks use; NULL: what a probe finds */
     uint64_t connect_ns;       /* for all hosts to be reached */
+    unsigned ssh_port;         /* of hosts that have none of their own; 0: not said */
     char *ssh_identity;        /* NULL: as ssh's own configuration says */
     char **ssh_options;        /* for ssh -o; NULL: none */
     const psrti_jobkey_t *key; /* NULL: a new one */
@@ -194,6 +195,7 @@ void psrti_role_clear_volumes(psrti_role_t *role);
 psrt_status_t psrti_role_add_constraint(psrti_role_t *role, char *const *words);
 void psrti_role_clear_constraints(psrti_role_t *role);
 char **psrti_argv_copy(char *const *argv);
+void psrti_argv_free(char **argv); /* NULL: nothing */
 
 /* Adds the coordinator, finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
 psrt_status_t psrti_job_plan(psrti_job_t *job);

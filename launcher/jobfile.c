@@ -16,6 +16,7 @@
 #include "launcher/exports.h"
 #include "launcher/hosts.h"
 #include "launcher/jsonread.h"
+#include "launcher/netif.h"
 
 #define FILE_MAX (64 << 20)
 #define CPUS_MAX 4096.0
@@ -330,6 +331,26 @@ static psrt_status_t read_hosts(psrti_reader_t *r, const json_t *value, void *ob
     return st;
 }
 
+static psrt_status_t read_subnet(psrti_reader_t *r, const json_t *value, void *object)
+{
+    psrti_job_t *job = object;
+    if (!json_is_string(value) || psrti_netif_check_subnet(json_string_value(value)))
+        return psrti_reader_wrong(r, value, "a network such as 10.1.0.0/16 or fd00::/8");
+    psrti_job_set(&job->subnet, json_string_value(value));
+    return PSRT_OK;
+}
+
+static psrt_status_t read_ssh_options(psrti_reader_t *r, const json_t *value, void *object)
+{
+    psrti_job_t *job = object;
+    char **options = NULL;
+    psrt_status_t st = psrti_read_texts(r, value, &options);
+    if (st) return st;
+    psrti_argv_free(job->ssh_options);
+    job->ssh_options = options;
+    return PSRT_OK;
+}
+
 static psrt_status_t read_hostfile(psrti_reader_t *r, const json_t *value, void *object)
 {
     if (!json_is_string(value)) return psrti_reader_wrong(r, value, "the name of a file");
@@ -395,6 +416,12 @@ static const psrti_key_t job_keys[] = {
     { .name = "$schema", .type = PSRTI_KEY_READ, .read = skip },
     FIELD(PSRTI_KEY_TEXT, name, name),
     FIELD(PSRTI_KEY_TEXT, backend, backend),
+    FIELD(PSRTI_KEY_TEXT, iface, interface),
+    { .name = "subnet", .type = PSRTI_KEY_READ, .read = read_subnet },
+    FIELD(PSRTI_KEY_TIME, connect_timeout, connect_ns),
+    FIELD(PSRTI_KEY_COUNT, ssh_port, ssh_port, .min = 1, .max = 65535),
+    FIELD(PSRTI_KEY_TEXT, ssh_identity, ssh_identity),
+    { .name = "ssh_options", .type = PSRTI_KEY_READ, .read = read_ssh_options },
     { .name = "roles", .type = PSRTI_KEY_READ, .read = read_roles },
     { .name = "hosts", .type = PSRTI_KEY_READ, .read = read_hosts },
     { .name = "hostfile", .type = PSRTI_KEY_READ, .read = read_hostfile },

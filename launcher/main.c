@@ -17,6 +17,7 @@
 #include "launcher/options.h"
 #include "launcher/place.h"
 #include "launcher/plan.h"
+#include "launcher/preflight.h"
 #include "launcher/render/render.h"
 #include "launcher/run.h"
 #include "launcher/slurm.h"
@@ -68,6 +69,13 @@ static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
     return psrti_run(job, backend, code_p);
 }
 
+static psrt_status_t look_at_hosts(psrti_job_t *job, void *arg, int *code_p)
+{
+    (void)arg;
+    psrt_status_t st = psrti_place(job);
+    return st ? st : psrti_preflight(job, code_p);
+}
+
 /* The whole file or nothing of it. */
 static psrt_status_t render_job(psrti_job_t *job, void *arg, int *code_p)
 {
@@ -116,6 +124,11 @@ static int verb_tfrun(int argc, char **argv)
     return with_parsed(argc - 1, argv + 1, psrti_tfrun_parse, run_job, NULL);
 }
 
+static int verb_preflight(int argc, char **argv)
+{
+    return with_job(argc - 1, argv + 1, look_at_hosts, NULL);
+}
+
 static int verb_render(int argc, char **argv)
 {
     psrti_render_t render = { 0 };
@@ -131,6 +144,7 @@ static const struct verb {
 } verbs[] = {
     { "run", verb_run },
     { "plan", verb_plan },
+    { "preflight", verb_preflight },
     { "render", verb_render },
     { "tfrun", verb_tfrun },
     { "ps", psrti_verb_ps },

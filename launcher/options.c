@@ -15,6 +15,7 @@
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
 #include "launcher/jobfile.h"
+#include "launcher/netif.h"
 #include "launcher/tensorboard.h"
 
 #define SERVER_COMMAND_SAME "same"
@@ -35,6 +36,13 @@ enum {
     OPT_COMMAND,
     OPT_SET,
     OPT_HOSTFILE,
+    OPT_BACKEND,
+    OPT_INTERFACE,
+    OPT_SUBNET,
+    OPT_CONNECT_TIMEOUT,
+    OPT_SSH_PORT,
+    OPT_SSH_IDENTITY,
+    OPT_SSH_OPTION,
     OPT_NO_COORDINATOR,
     OPT_BACKEND,
     OPT_JSON,
@@ -78,6 +86,16 @@ static const struct flag {
       "local, ssh or slurm; default: ssh when a host is another\nmachine, else local" },
     { "host", 'H', "LIST", "where to run: [user@]host[:slots],..." },
     { "hostfile", OPT_HOSTFILE, "FILE", "hosts, one a line: host slots=4" },
+    { "backend", OPT_BACKEND, "NAME",
+      "how hosts are reached: local or ssh; default: ssh when\nthere is another host than this one" },
+    { "iface", OPT_INTERFACE, "NAME", "tasks use the hosts' addresses on that interface" },
+    { "subnet", OPT_SUBNET, "NET", "tasks use the hosts' addresses in it: 10.1.0.0/16" },
+    { "connect-timeout", OPT_CONNECT_TIMEOUT, "T",
+      "time within which all hosts must be there; default 30s" },
+    { "ssh-port", OPT_SSH_PORT, "N", "ssh -p N, for hosts that have no port of their own" },
+    { "ssh-identity", OPT_SSH_IDENTITY, "FILE", "ssh -i FILE" },
+    { "ssh-option", OPT_SSH_OPTION, "OPTION",
+      "ssh -o OPTION, such as ProxyJump=gate; may be repeated" },
     { "workers", 'w', "N", "number of workers, each runs CMD; default 1" },
     { "servers", 's', "N", "number of servers; 0 for a job without; default 1" },
     { "server-command", OPT_SERVER_COMMAND, "same|CMD",
@@ -125,11 +143,12 @@ static void print_help(void)
 {
     fputs(
         "NAME\n"
-        "    psrt-launch - start, supervise and end the tasks of a job on this machine\n\n"
+        "    psrt-launch - start, supervise and end the tasks of a job, here or on other hosts\n\n"
         "SYNOPSIS\n"
         "    psrt-launch [run] [-w|--workers N] [-s|--servers N] [options] -- CMD [ARGS]\n"
         "    psrt-launch [run] --config job.json [options] [-- CMD [ARGS]]\n"
         "    psrt-launch plan [--json] ...\n"
+        "    psrt-launch preflight -H HOSTS ...\n"
         "    psrt-launch ps|status|logs|attach|kill [options] [JOB]\n"
         "    psrt-launch restart|replace ROLE INDEX\n\n"
         "DESCRIPTION\n"
@@ -137,7 +156,8 @@ static void print_help(void)
         "    in PATH. Tasks learn who they are from PSRT_* variables; workers also get RANK,\n"
         "    LOCAL_RANK and WORLD_SIZE. Lines of output carry the name of their task. The first\n"
         "    failure ends the job. No process and no file of a job outlives it.\n"
-        "    plan prints what would be started where, and starts nothing.\n\n"
+        "    plan prints what would be started where, and starts nothing; preflight says of each host\n"
+        "    whether it can be reached and what it has.\n\n"
         "OPTIONS\n",
         stdout);
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++) {
@@ -347,7 +367,35 @@ static psrt_status_t parse_worker_logs(psrti_job_t *job, const char *text)
     return PSRT_OK;
 }
 
-/* Flags that describe roles and hosts. */
+static void add_ssh_option(psrti_job_t *job, const char *text)
+{
+    size_t count = 0;
+    while (job->ssh_options && job->ssh_options[count])
+        count++;
+    job->ssh_options = psrti_xrealloc(job->ssh_options, (count + 2) * sizeof *job->ssh_options);
+    job->ssh_options[count] = psrti_xstrdup(text);
+    job->ssh_options[count + 1] = NULL;
+}
+
+/* Flags about the way to the hosts. */
+static psrt_status_t apply_hosts(parser_t *p, int id, const char *arg)
+{
+    psrti_job_t *job = p->job;
+    switch (id) {
+    case 'H':
+    case OPT_HOSTFILE: return parse_hosts(job, id, arg);
+    case OPT_BACKEND: psrti_job_set(&job->backend, arg); return PSRT_OK;
+    case OPT_INTERFACE: psrti_job_set(&job->interface, arg); return PSRT_OK;
+    case OPT_SUBNET: psrti_job_set(&job->subnet, arg); return psrti_netif_check_subnet(arg);
+    case OPT_CONNECT_TIMEOUT: return parse_time("--connect-timeout", arg, 0, &job->connect_ns);
+    case OPT_SSH_PORT: return parse_count("--ssh-port", arg, 1, &job->ssh_port);
+    case OPT_SSH_IDENTITY: psrti_job_set(&job->ssh_identity, arg); return PSRT_OK;
+    case OPT_SSH_OPTION: add_ssh_option(job, arg); return PSRT_OK;
+    default: return psrti_fail(PSRT_ERR_INTERNAL, "flag %d is not handled", id);
+    }
+}
+
+/* Flags that describe roles. */
 static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
 {
     psrti_job_t *job = p->job;
@@ -372,13 +420,11 @@ static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
     case OPT_ROLE: return parse_role(job, arg);
     case OPT_COMMAND: return parse_command(job, arg);
     case OPT_SET: return psrti_jobfile_set(job, arg);
-    case 'H':
-    case OPT_HOSTFILE: return parse_hosts(job, id, arg);
     case OPT_MIN_WORKERS:
     case OPT_MAX_WORKERS:
     case OPT_RESTART:
     case OPT_MAX_RESTARTS: return apply_restarts(p, id, arg);
-    default: return psrti_fail(PSRT_ERR_INTERNAL, "flag %d is not handled", id);
+    default: return apply_hosts(p, id, arg);
     }
 }
 

@@ -396,7 +396,7 @@ static void start_agent(psrti_backend_t *b, unsigned host)
     b->ops->start(b->starter, host, w.data, w.len);
     explicit_bzero(w.data, w.len);
     psrti_wire_clear(&w);
-    psrti_wire_free_texts(bootstrap.addresses);
+    psrti_argv_free(bootstrap.addresses);
     psrti_jobkey_wipe(&bootstrap.key);
 }
 

@@ -40,7 +40,8 @@ static char **make_argv(const psrti_job_t *job, unsigned host, const char *comma
     argv[n++] = format("-oConnectTimeout=%u", PSRTI_MIN(PSRTI_MAX(timeout, 1), 10));
     argv[n++] = psrti_xstrdup("-oServerAliveInterval=5");
     argv[n++] = psrti_xstrdup("-oServerAliveCountMax=3");
-    if (h->ssh_port) argv[n++] = format("-p%u", h->ssh_port);
+    unsigned port = h->ssh_port ? h->ssh_port : job->ssh_port;
+    if (port) argv[n++] = format("-p%u", port);
     if (h->user) argv[n++] = format("-l%s", h->user);
     if (job->ssh_identity) argv[n++] = format("-i%s", job->ssh_identity);
     argv[n++] = psrti_xstrdup("--");

@@ -109,11 +109,4 @@ char **psrti_wire_get_texts(psrti_wire_in_t *r)
     return texts;
 }
 
-void psrti_wire_free_texts(char **texts)
-{
-    for (char **text = texts; text && *text; text++)
-        free(*text);
-    free(texts);
-}
-
 int psrti_wire_is_done(const psrti_wire_in_t *r) { return !r->bad && r->at == r->end; }

@@ -33,9 +33,8 @@ uint64_t psrti_wire_get_u64(psrti_wire_in_t *r);
 const uint8_t *psrti_wire_get_bytes(psrti_wire_in_t *r, size_t len); /* NULL: not so many */
 /* In the message itself; NULL for one that was NULL, and when the reader went bad. */
 const char *psrti_wire_get_text(psrti_wire_in_t *r);
-/* Freed by the caller with psrti_wire_free_texts. Empty for none and when the reader went bad. */
+/* Freed by the caller with psrti_argv_free. Empty for none and when the reader went bad. */
 char **psrti_wire_get_texts(psrti_wire_in_t *r);
-void psrti_wire_free_texts(char **texts);
 /* All was there and nothing is left. */
 int psrti_wire_is_done(const psrti_wire_in_t *r);
 

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on other hosts, over real sshd: three network namespaces."""
+import hashlib
+import json
 import os
+import pathlib
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import time
 
-from launchtest import LaunchTest, main, process_text
+from launchtest import LAUNCHER, LaunchTest, main, pids, process_environ, process_text
 import sshrig
 
 HOSTS = ("alpha", "beta", "gamma")
 ALL = "alpha,beta,gamma"
+PROGRAMS = pathlib.Path(LAUNCHER).parent
 SLEEP = "echo ready; exec sleep 1000"
 
 
@@ -61,9 +67,10 @@ class SshTest(LaunchTest):
         if seconds:
             self.assertLess(time.monotonic() - begin, seconds)
 
-    def agents(self):
-        return [p for h in HOSTS for p in self.rig.processes(h)
-                if process_text(p, "comm").strip() == b"psrt-agent"]
+    def kill(self, *victims):
+        self.assertTrue(victims)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
 
 
 class Course(SshTest):
@@ -118,6 +125,238 @@ class Course(SshTest):
                           if line.startswith(f"[worker:{rank}]"))
             self.assertEqual(got, want)
             self.assertIn(f"[worker:{rank}] last {rank}\n", err)
+
+
+class Hosts(SshTest):
+    """What is known of the hosts before tasks start."""
+
+    def test_preflight(self):
+        code, out, err = self.launch("preflight", "-H", "alpha,ghost", "-w", "2", "-s", "0",
+                                     "--no-coordinator", "--", "true")
+        self.assertEqual((code, err), (69, ""))
+        good, bad = out.splitlines()
+        self.assertRegex(good, r"^alpha: ok: .*psrt-agent \d+\.\d+\.\d+, \d+ cores, \d+ GPUs, locked "
+                         r"memory (unlimited|\d+ KiB), clock [+-]0\.\d{3} s$")
+        self.assertRegex(bad, "^ghost: ssh: connect to host ghost")
+        self.assert_hosts_clean()
+
+    def test_addresses_that_others_reach(self):
+        """Each host has the same docker0, which comes first."""
+        code, out, err = self.launch("preflight", "-H", ALL, "-w", "3", "-s", "0", "--", "true")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual([line.split(": ok: ")[1].split(",")[0] for line in out.splitlines()],
+                         [self.rig.addresses[h] for h in HOSTS])
+
+    def test_subnet_of_ipv6(self):
+        code, out, err = self.launch("-H", "alpha6,beta6", "--subnet", f"fd{self.rig.net}::/64",
+                                     "-w", "2", "-s", "0", "--no-coordinator", "--", "/bin/sh", "-c",
+                                     "echo to {worker_hosts}")
+        self.assertEqual((code, err), (0, ""))
+        a, b = (re.escape(self.rig.addresses6[h]) for h in ("alpha", "beta"))
+        self.assertRegex(out, rf"\[worker:0\] to \[{a}\]:\d+,\[{b}\]:\d+\n")
+
+    def test_an_interface_that_is_not_there(self):
+        code, _, err = self.launch("-H", "alpha,beta", "--iface", "ib0", "-w", "2", "-s", "0", "--",
+                                   "true")
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, r"2 of 2 hosts cannot be used: alpha: no address of it is on interface "
+                         r"ib0; it has .*eth0 10\.88\.0\.11")
+
+    def test_a_directory_that_is_not_there(self):
+        here = self.root / "mount"  # only where psrt-launch runs
+        here.mkdir()
+        script = 'mount -t tmpfs none "$1" && mkdir "$1/d" && cd "$1/d" && shift && exec "$@"'
+        code, _, err = self.launch("-H", "alpha", "-s", "0", "--", "true",
+                                   before=[*self.rig.command([]), "/bin/sh", "-c", script, "sh",
+                                           str(here)])
+        self.assertNotEqual(code, 0)
+        self.assertIn(f"alpha: directory {here}/d, where psrt-launch runs: No such file", err)
+
+    def test_port_and_key_from_flags_and_a_jump_host(self):
+        plain = self.root / "ssh"  # whose configuration says nothing of port and key
+        plain.write_text('#!/bin/sh\nexec ssh -F /dev/null "$@"\n')
+        plain.chmod(0o755)
+        flags = ["--ssh-port", str(sshrig.PORT), "--ssh-identity", f"{self.rig.root}/user_key",
+                 "--ssh-option", "StrictHostKeyChecking=no", "--ssh-option",
+                 "UserKnownHostsFile=/dev/null", "--ssh-option", "LogLevel=ERROR"]
+        jump = ["--ssh-option", f"ProxyCommand={self.rig.client} -W %h:%p root@alpha"]
+        for more in ([], jump):
+            code, out, err = self.launch("-H", f"root@{self.rig.addresses['beta']}", "-s", "0",
+                                         "--no-coordinator", *flags, *more, "--", "echo", "there",
+                                         env={"PSRT_LAUNCH_SSH": str(plain)})
+            self.assertEqual((code, out, err), (0, "[worker:0] there\n", ""))
+        self.assert_hosts_clean()
+
+
+class Programs(SshTest):
+    """psrt-agent, psrtd and its library where they are missing."""
+
+    def copies(self):
+        """Of the programs, in a place that no host has: its name could not be quoted either."""
+        folder = self.root / "it's here"
+        for part, names in (("bin", ("psrt-launch", "psrt-agent")), ("lib", ())):
+            (folder / part).mkdir(parents=True)
+            for name in names:
+                shutil.copy(PROGRAMS / name, folder / part)
+        return folder
+
+    def test_copied_once_and_verified(self):
+        folder = self.copies()
+        shutil.copy(PROGRAMS / "psrtd", folder / "bin")
+        for name in os.listdir(PROGRAMS.parent / "lib"):
+            if name.startswith("libpsrt.so"):
+                shutil.copy(PROGRAMS.parent / "lib" / name, folder / "lib")
+        launcher = str(folder / "bin" / "psrt-launch")
+        seen = []
+        for damage in (False, False, True):
+            cached = sorted(self.rig.root.glob("*/cache/psrt/*/*/*"))
+            if damage:
+                cached[0].write_bytes(b"#!/bin/sh\nexit 1\n")
+            env = {k: v for k, v in self.env.items() if k != "PSRT_LAUNCH_PSRTD"}
+            proc = subprocess.run(self.rig.command([launcher, "-H", ALL, "-w", "3", "-s", "2",
+                                                    "--grace", "300ms", "--", "false"]), env=env,
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(proc.returncode, 1, proc.stderr)
+            self.assertRegex(proc.stderr, r"worker:\d \(pid \d+\) on \w+ exited with code 1")
+            seen.append({p: p.stat().st_mtime_ns
+                         for p in sorted(self.rig.root.glob("*/cache/psrt/*/*/*"))})
+        self.assertEqual(len(seen[0]), 9)
+        self.assertEqual(seen[0], seen[1])
+        self.assertEqual(sum(seen[1][p] != seen[2][p] for p in seen[1]), 3)
+        for path in seen[0]:
+            self.assertEqual(path.parents[1].stat().st_mode & 0o777, 0o700)
+        self.assert_hosts_clean()
+
+    def test_a_file_system_that_is_full(self):
+        folder = self.copies()
+        cache = self.rig.root / "alpha" / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.write_text("not a directory")
+        self.addCleanup(cache.unlink)
+        proc = subprocess.run(self.rig.command([folder / "bin" / "psrt-launch", "-H", "alpha", "-s", "0",
+                                                "--no-coordinator", "--", "true"]), env=self.env,
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(proc.returncode, 0)
+        self.assertRegex(proc.stderr, r"alpha: .*/alpha/cache/psrt/\w+\.\S+ cannot be made")
+
+
+class Environment(SshTest):
+
+    def test_600_kb_arrive_exactly(self):
+        given = {f"BIG.NAME_{i}": f"line one\n\"two\" 'three' \\ $HOME `x` é={i}\n" + "x" * 60000
+                 for i in range(10)}
+        given["EMPTY"] = ""
+        script = ("import hashlib, os; print(hashlib.sha256(b'\\0'.join(sorted("
+                  "k + b'=' + v for k, v in os.environb.items() if k.startswith(b'BIG.') "
+                  "or k == b'EMPTY'))).hexdigest())")
+        code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--",
+                                     sys.executable, "-c", script, "{x} \n'\"", env=given)
+        want = hashlib.sha256(b"\0".join(sorted(f"{k}={v}".encode() for k, v in given.items())))
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(out.count(want.hexdigest()), 3)
+
+    def test_arguments_are_exact(self):
+        words = ["", "a b", "it's", "two\nlines", "{}", "{unknown}", "$HOME", "*", "é"]
+        script = "import json, sys; print(json.dumps(sys.argv[1:]))"
+        code, out, err = self.launch("-H", "alpha", "-s", "0", "--no-coordinator", "--no-prefix", "--",
+                                     sys.executable, "-c", script, *words)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(json.loads(out), words)
+
+    def test_nothing_secret_on_a_command_line(self):
+        secret = "s3cr3t-" + "0123456789abcdef" * 2
+        proc = self.start("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--", "/bin/sh", "-c",
+                          "echo ready; cat $PSRT_JOB_DIR/key; exec sleep 1000",
+                          env={"MY_TOKEN": secret})
+        seen = self.read_until(proc, "secret=", 3)
+        while seen.count("\n") < 12:
+            seen += os.read(proc.stdout.fileno(), 65536).decode()
+        keys = set(re.findall(r"(?:secret|nonce)=(\w+)", seen))
+        self.assertEqual(len(keys), 2)
+        for pid in pids():
+            line = process_text(pid, "cmdline").decode(errors="replace")
+            for hidden in (*keys, secret):
+                self.assertNotIn(hidden, line)
+        self.kill(proc.pid)
+        self.end(proc)
+        self.assert_hosts_clean(10)
+
+
+# A task whose descendants try to stay: in a session of their own, without the job in their environment.
+ESCAPE = ("env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & "
+          "trap '' TERM HUP INT; echo ready; while :; do sleep 1000; done")
+
+
+class Deaths(SshTest):
+    """Nothing survives, whatever is killed with -9."""
+
+    def named(self, host, name):
+        return [p for p in self.rig.processes(host)
+                if process_text(p, "comm").strip() == name.encode()]
+
+    def begin_stubborn(self):
+        return self.begin(ESCAPE, "--grace", "1s")
+
+    def test_launcher(self):
+        proc = self.begin_stubborn()
+        launcher = [p for p in pids() if process_text(p, "comm").strip() == b"psrt-launch"
+                    and self.mark.encode() in process_environ(p)]
+        self.kill(*launcher)
+        self.end(proc)
+        self.assert_hosts_clean(10)
+
+    def test_ssh(self):
+        proc = self.begin_stubborn()
+        clients = [p for p in self.marked() if process_text(p, "comm").strip() == b"ssh"]
+        self.assertEqual(len(clients), 3)
+        victim = [p for p in clients if b"beta" in process_text(p, "cmdline").split(b"\0")]
+        self.kill(*victim)
+        code, _, err = self.end(proc)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, "host beta was lost: ")
+        self.assert_hosts_clean(10)
+
+    def test_session_of_sshd(self):
+        proc = self.begin_stubborn()
+        self.kill(*self.named("beta", "sshd"))
+        code, _, err = self.end(proc)
+        self.assertNotEqual(code, 0)
+        self.assertIn("host beta was lost", err)
+        self.assert_hosts_clean(10)
+
+    def test_agent(self):
+        proc = self.begin_stubborn()
+        self.kill(*self.named("gamma", "psrt-agent"))
+        code, _, err = self.end(proc)
+        self.assertNotEqual(code, 0)
+        self.assertIn("host gamma was lost", err)
+        self.assertRegex(err.splitlines()[-1], r"worker:2 \(pid \d+\) on gamma was lost with its host")
+        self.assert_hosts_clean(10)
+
+    def test_agent_and_a_guardian(self):
+        proc = self.begin_stubborn()
+        self.kill(*self.named("alpha", "psrt-agent"), *self.named("alpha", "psrt-guardian"))
+        self.end(proc)
+        # As on one machine: what cleared the job from its environment is out of reach then.
+        for pid in self.rig.processes("alpha"):
+            self.kill(pid)
+
+    def test_interrupted(self):
+        proc = self.begin("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+        proc.send_signal(signal.SIGINT)
+        code, out, err = self.end(proc)
+        self.assertEqual(code, 130, err)
+        self.assertEqual(out.count("bye"), 3)
+        self.assert_hosts_clean(10)
+        self.assert_nothing_left(at_once=True)
+
+    def test_the_first_failure_is_told(self):
+        """By the clocks of three hosts."""
+        script = "case $RANK in 1) exit 3;; 2) sleep 0.3; exit 4;; *) exec sleep 1000;; esac"
+        for _ in range(3):
+            code, _, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--grace",
+                                       "300ms", "--", "/bin/sh", "-c", script)
+            self.assertEqual(code, 3, err)
 
 
 if __name__ == "__main__":
