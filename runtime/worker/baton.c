@@ -37,6 +37,7 @@ static void do_note(psrti_worker_t *w, psrti_note_t *note)
 {
     switch (note->kind) {
     case PSRTI_NOTE_SUBMIT: psrti_op_start(w, note->op); return; /* part of the op */
+    case PSRTI_NOTE_MOVE: w->unpolled = UINT8_MAX; return;       /* sending alone is not enough */
     case PSRTI_NOTE_VIEW:
         psrti_links_view(w, note->view);
         psrti_view_unref(note->view);

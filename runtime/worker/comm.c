@@ -38,6 +38,7 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
 
 void psrti_comms_close(psrti_worker_t *w)
 {
+    psrti_fusions_close(w);
     psrti_coll_destroy(w->coll);
     psrti_list_t *n;
     while ((n = psrti_list_pop(&w->comms)))
@@ -182,6 +183,11 @@ static void handle_free(psrt_comm_t *comm)
 static void deliver(psrti_worker_t *w, psrti_collop_t *core)
 {
     psrti_wcollop_t *op = PSRTI_CONTAINER_OF(core, psrti_wcollop_t, core);
+    if (op->bucket) {
+        w->meetings--;
+        psrti_fusion_bucket_ended(op->bucket);
+        return;
+    }
     if (op->all && core->status == PSRT_OK && !op->makes->freed && create_chosen(w, op)) return;
     psrt_comm_t *made = op->makes;
     psrt_status_t status = op->core.status;
@@ -213,7 +219,9 @@ unsigned psrti_comms_move(psrti_worker_t *w, uint64_t now)
     psrti_peers_redial(w, now);
     uint64_t timer = PSRTI_MIN(psrti_coll_progress(w->coll, now), w->next_peer_dial);
     w->timer = PSRTI_MIN(w->timer, timer);
-    return deliver_all(w);
+    unsigned events = deliver_all(w);
+    if (psrti_list_empty(&w->fusions)) return events;
+    return events + psrti_fusions_move(w, now) + deliver_all(w);
 }
 
 /* ---- communicators ----------------------------------------------------------------------------- */

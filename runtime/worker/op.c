@@ -217,7 +217,9 @@ static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
     char text[PSRTI_ERROR_MAX] = "the operation is still being submitted";
     psrti_baton_take(w);
     int done = atomic_load(&op->done);
-    if (!done && op->coll)
+    if (!done && op->fused)
+        psrti_fusion_describe(op, text, sizeof text);
+    else if (!done && op->coll)
         psrti_coll_describe(&op->coll->core, text, sizeof text);
     else if (!done)
         psrti_client_describe(w->client, &op->cop, text, sizeof text);
@@ -267,7 +269,9 @@ void psrti_worker_cancel(psrt_op_t *op)
     psrti_worker_t *w = op->worker;
     psrti_baton_take(w);
     psrti_inbox_read(w);
-    if (!op->coll)
+    if (op->fused)
+        psrti_fusion_cancel(op);
+    else if (!op->coll)
         psrti_client_cancel(w->client, &op->cop, PSRT_ERR_CANCELED);
     else if (!atomic_load(&op->done)) /* else its core may never have begun */
         psrti_coll_cancel(&op->coll->core, PSRT_ERR_CANCELED, "the operation was canceled");

@@ -219,6 +219,11 @@ static void *env_alloc(void *arg, uint64_t bytes)
 
 static void env_free(void *arg, void *ptr) { psrti_net_free(((psrti_worker_t *)arg)->net, ptr); }
 
+static void env_note(void *arg, psrti_comm_t *comm, uint32_t member, const void *data, uint64_t len)
+{
+    psrti_fusion_note(arg, comm, member, data, len);
+}
+
 const psrti_coll_env_t psrti_peers_env = { .connect = env_connect,
                                            .send = env_send,
                                            .map = env_map,
@@ -226,4 +231,5 @@ const psrti_coll_env_t psrti_peers_env = { .connect = env_connect,
                                            .release = env_release,
                                            .drop = env_drop,
                                            .alloc = env_alloc,
-                                           .free = env_free };
+                                           .free = env_free,
+                                           .note = env_note };

@@ -179,6 +179,7 @@ static void init_sync(psrti_worker_t *w)
     psrti_list_init(&w->pending);
     psrti_list_init(&w->ops);
     psrti_list_init(&w->comms);
+    psrti_list_init(&w->fusions);
     w->next_redial = w->next_peer_dial = w->timer = UINT64_MAX;
     psrti_spin_init(&w->spin, psrti_config_u64(w->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));
@@ -261,7 +262,7 @@ static void free_notes(psrti_worker_t *w)
         psrti_note_t *n = PSRTI_LIST_ENTRY(node, psrti_note_t, node);
         psrti_view_unref(n->view);
         free(n->text);
-        if (n->kind != PSRTI_NOTE_SUBMIT) free(n);
+        if (n->kind != PSRTI_NOTE_SUBMIT && n->kind != PSRTI_NOTE_MOVE) free(n);
     }
 }
 

@@ -20,6 +20,7 @@ typedef struct psrti_note {
     enum {
         PSRTI_NOTE_SUBMIT, /* op is set                       */
         PSRTI_NOTE_VIEW,   /* view is set                     */
+        PSRTI_NOTE_MOVE,   /* a fusion has something to do; part of it */
         PSRTI_NOTE_FAIL    /* table (0: all), status and text */
     } kind;
     psrt_op_t *op;
@@ -42,6 +43,7 @@ struct psrt_op {
     psrti_note_t note;
     struct psrti_wcollop
         *coll; /* a collective or the creation of a communicator, around this; NULL: transfers */
+    struct psrti_wfused *fused; /* a tensor of a fusion, around this; NULL: none */
 };
 
 /* Its result is kept where that of transfers is. */
@@ -53,8 +55,9 @@ typedef struct psrti_wcollop {
     psrt_comm_t *makes; /* creation: the handle; NULL: a collective             */
     struct colour_key {
         int32_t colour, key;
-    } own, *all;     /* split: of the members of the parent; NULL: not asked */
-    uint64_t *lists; /* the v ones: counts and offsets; NULL: none           */
+    } own, *all;                  /* split: of the members of the parent; NULL: not asked */
+    uint64_t *lists;              /* the v ones: counts and offsets; NULL: none           */
+    struct psrti_wbucket *bucket; /* of a fusion, around this, and no operation of the user's */
 } psrti_wcollop_t;
 
 /* A communicator as the user holds it. */
@@ -132,7 +135,7 @@ struct psrti_worker {
     unsigned unpolled; /* submissions since the links were looked at */
     psrti_coll_t *coll;
     psrti_wpeer_t *peers; /* by rank */
-    psrti_list_t comms;
+    psrti_list_t comms, fusions;
     uint32_t
         meetings; /* communicators, links to workers, collectives: without one there is nothing to move */
     uint64_t next_peer_dial;
@@ -193,6 +196,15 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w);
 void psrti_comms_close(psrti_worker_t *w);
 void psrti_comm_op_start(psrti_wcollop_t *op);
 unsigned psrti_comms_move(psrti_worker_t *w, uint64_t now); /* and sets w->timer */
+
+/* fusion.c: with the baton */
+unsigned psrti_fusions_move(psrti_worker_t *w, uint64_t now); /* and sets w->timer */
+void psrti_fusions_close(psrti_worker_t *w);
+void psrti_fusion_note(psrti_worker_t *w, const psrti_comm_t *comm, uint32_t member,
+                       const void *data, uint64_t len);
+void psrti_fusion_bucket_ended(struct psrti_wbucket *bucket);
+void psrti_fusion_cancel(const psrt_op_t *op);
+void psrti_fusion_describe(const psrt_op_t *op, char *buf, size_t size);
 
 /* op.c */
 void psrti_op_start(psrti_worker_t *w, psrt_op_t *op);  /* with the baton */
