@@ -44,7 +44,6 @@ enum {
     OPT_SSH_IDENTITY,
     OPT_SSH_OPTION,
     OPT_NO_COORDINATOR,
-    OPT_BACKEND,
     OPT_JSON,
     OPT_BIND,
     OPT_ENV_FILE,
@@ -86,8 +85,6 @@ static const struct flag {
       "local, ssh or slurm; default: ssh when a host is another\nmachine, else local" },
     { "host", 'H', "LIST", "where to run: [user@]host[:slots],..." },
     { "hostfile", OPT_HOSTFILE, "FILE", "hosts, one a line: host slots=4" },
-    { "backend", OPT_BACKEND, "NAME",
-      "how hosts are reached: local or ssh; default: ssh when\nthere is another host than this one" },
     { "iface", OPT_INTERFACE, "NAME", "tasks use the hosts' addresses on that interface" },
     { "subnet", OPT_SUBNET, "NET", "tasks use the hosts' addresses in it: 10.1.0.0/16" },
     { "connect-timeout", OPT_CONNECT_TIMEOUT, "T",
@@ -384,7 +381,6 @@ static psrt_status_t apply_hosts(parser_t *p, int id, const char *arg)
     switch (id) {
     case 'H':
     case OPT_HOSTFILE: return parse_hosts(job, id, arg);
-    case OPT_BACKEND: psrti_job_set(&job->backend, arg); return PSRT_OK;
     case OPT_INTERFACE: psrti_job_set(&job->interface, arg); return PSRT_OK;
     case OPT_SUBNET: psrti_job_set(&job->subnet, arg); return psrti_netif_check_subnet(arg);
     case OPT_CONNECT_TIMEOUT: return parse_time("--connect-timeout", arg, 0, &job->connect_ns);
