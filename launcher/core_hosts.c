@@ -127,10 +127,11 @@ static void grow(psrti_core_t *core)
     for (size_t i = 0; i < core->count; i++) {
         const psrti_role_t *role = core->job->tasks[i].role;
         psrti_core_task_t *t = &core->tasks[i];
-        unsigned host = choose_host(core, i);
-        if (t->phase != PSRTI_PHASE_SHED || !t->growable || host == UINT_MAX ||
-            !has_room(core, host, i) || psrti_core_alive(core, role) >= role->max)
+        if (t->phase != PSRTI_PHASE_SHED || !t->growable ||
+            psrti_core_alive(core, role) >= role->max)
             continue;
+        unsigned host = choose_host(core, i);
+        if (host == UINT_MAX) continue;
         t->attempt += (unsigned)t->ever_started;
         psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_GROW, .task = i, .host = host });
         start(core, i, host);

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 
-from launchtest import DEADLINE, PATIENT, LaunchTest, main, parent
+from launchtest import PATIENT, LaunchTest, main, parent
 
 FAST = ("--set", "roles.worker.restart.backoff=20ms")
 RESTART = ("--restart", "on-failure", *FAST)
