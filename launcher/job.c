@@ -58,7 +58,9 @@ int psrti_role_name_is_valid(const char *name)
 
 void psrti_role_set_count(psrti_role_t *role, unsigned count)
 {
-    role->count = role->min = role->max = count;
+    int elastic = role->min < role->count;
+    role->min = elastic ? PSRTI_MIN(role->min, count) : count;
+    role->count = role->max = count;
 }
 
 int psrti_role_is_chief(const psrti_role_t *role)
@@ -364,6 +366,25 @@ static void number_tasks(psrti_job_t *job)
     }
     job->servers = count[PSRTI_KIND_SERVER];
     job->workers = count[PSRTI_KIND_WORKER];
+}
+
+void psrti_job_resize(psrti_job_t *job, psrti_role_t *role, unsigned count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < job->task_count; i++) {
+        psrti_task_t *task = &job->tasks[i];
+        if (task->role == role && task->index >= count) {
+            free(task->gpu_ids);
+            free(task->ports);
+            continue;
+        }
+        job->tasks[kept] = *task;
+        job->tasks[kept].id = kept;
+        kept++;
+    }
+    job->task_count = kept;
+    role->count = count;
+    number_tasks(job);
 }
 
 static int needs_command(const psrti_job_t *job, const psrti_role_t *role)

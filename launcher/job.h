@@ -199,5 +199,7 @@ void psrti_argv_free(char **argv); /* NULL: nothing */
 
 /* Adds the coordinator, finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
 psrt_status_t psrti_job_plan(psrti_job_t *job);
+/* Of a planned job: only the first `count` tasks of a role stay. */
+void psrti_job_resize(psrti_job_t *job, psrti_role_t *role, unsigned count);
 
 #endif

@@ -49,10 +49,23 @@ static int fill_standard_fds(void)
 
 typedef psrt_status_t action_fn(psrti_job_t *job, void *arg, int *code_p);
 
+/* Elastic roles may have become smaller. */
+static psrt_status_t place(psrti_job_t *job)
+{
+    psrt_status_t st = psrti_place(job);
+    for (size_t i = 0; !st && !job->quiet && i < job->role_count; i++) {
+        const psrti_role_t *role = &job->roles[i];
+        if (role->count < role->max)
+            fprintf(stderr, "psrt-launch: the hosts hold %u of %u %s tasks\n", role->count,
+                    role->max, role->name);
+    }
+    return st;
+}
+
 static psrt_status_t print_plan(psrti_job_t *job, void *arg, int *code_p)
 {
     (void)arg;
-    psrt_status_t st = psrti_place(job);
+    psrt_status_t st = place(job);
     if (st) return st;
     psrti_plan_print(job);
     if (fflush(stdout)) *code_p = PSRTI_EXIT_INTERNAL;
@@ -64,7 +77,7 @@ static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
     if (job->dry_run) return print_plan(job, arg, code_p);
     const psrti_backend_ops_t *backend;
     psrt_status_t st = psrti_backend_find(job, &backend);
-    if (!st) st = psrti_place(job);
+    if (!st) st = place(job);
     if (st) return st;
     return psrti_run(job, backend, code_p);
 }

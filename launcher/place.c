@@ -22,9 +22,10 @@ typedef struct use {
 
 typedef struct placer {
     psrti_job_t *job;
-    use_t *use;       /* of each host */
-    unsigned *taken;  /* for constraints: of_role of each host */
-    unsigned workers; /* of a block on a host without a number of slots */
+    use_t *use;           /* of each host */
+    unsigned *taken;      /* for constraints: of_role of each host */
+    unsigned workers;     /* of a block on a host without a number of slots */
+    psrti_task_t *misfit; /* the first that fits nowhere */
 } placer_t;
 
 /* ---- one task on one host -------------------------------------------------------------------- */
@@ -122,8 +123,9 @@ static unsigned choose(const placer_t *p, const psrti_role_t *role)
     return host == NONE ? fewest_of_role(p, role) : host;
 }
 
-static psrt_status_t fits_nowhere(const placer_t *p, const psrti_task_t *task)
+static psrt_status_t fits_nowhere(placer_t *p, psrti_task_t *task)
 {
+    p->misfit = task;
     char text[PSRTI_ERROR_MAX - 64] = "", why[REASON_MAX];
     size_t pos = 0;
     for (unsigned h = 0; h < p->job->host_count; h++) {
@@ -207,7 +209,8 @@ static void make_gpu_ids(psrti_task_t *task)
     task->gpu_ids = task->gpu_count ? psrti_xcalloc(task->gpu_count, sizeof *task->gpu_ids) : NULL;
 }
 
-psrt_status_t psrti_place(psrti_job_t *job)
+/* *misfit_p: the task that did not fit. */
+static psrt_status_t place_all(psrti_job_t *job, psrti_task_t **misfit_p)
 {
     placer_t p = { .job = job,
                    .use = psrti_xcalloc(job->host_count, sizeof *p.use),
@@ -222,9 +225,30 @@ psrt_status_t psrti_place(psrti_job_t *job)
                                      : place_role(&p, &job->tasks[i], role->count, NONE);
         i += role->count;
     }
-    if (!st) number_locally(job);
     free(p.use);
     free(p.taken);
+    *misfit_p = p.misfit;
+    return st;
+}
+
+/* Leaves an elastic role the tasks before the one that did not fit. False: it needs that one. */
+static int shrink(psrti_job_t *job, const psrti_task_t *misfit)
+{
+    psrti_role_t *role = misfit->role;
+    unsigned keep = misfit->index;
+    if (!keep || keep < role->min) return 0;
+    psrti_job_resize(job, role, keep);
+    return 1;
+}
+
+psrt_status_t psrti_place(psrti_job_t *job)
+{
+    psrti_task_t *misfit;
+    psrt_status_t st;
+    do
+        st = place_all(job, &misfit);
+    while (st && shrink(job, misfit));
+    if (!st) number_locally(job);
     return st;
 }
 

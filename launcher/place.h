@@ -10,8 +10,9 @@
 
 #include "launcher/job.h"
 
-/* Fills in host, local_rank, local_size and gpu_ids of all tasks of a planned job. ERR_INVALID names
- * the task that fits nowhere, and for each host why not. */
+/* Fills in host, local_rank, local_size and gpu_ids of all tasks of a planned job. An elastic role that
+ * does not fit becomes smaller, down to its min: its count is then below its max, and the job as if it
+ * had been described so. ERR_INVALID names the task that fits nowhere, and for each host why not. */
 psrt_status_t psrti_place(psrti_job_t *job);
 
 /* For a task that is to run elsewhere than planned: whether it fits there beside all others where

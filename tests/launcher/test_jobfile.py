@@ -382,6 +382,25 @@ class JobFile(LaunchTest):
         self.assert_refused("worker:3 fits on no host: node1: all 1 slots taken; node2: all 2", document,
                             "-w", "4")
 
+    def test_elastic_plan(self):
+        document = job({"min": 2, "count": 9}, hosts=["h1:2", "h2:1"])
+        code, out, err = self.plan(document, "--json")
+        self.assertEqual((code, err), (0, "psrt-launch: the hosts hold 3 of 9 worker tasks\n"))
+        tasks = json.loads(out)["tasks"]
+        self.assertEqual([t["task"] for t in tasks], ["coordinator", "worker:0", "worker:1", "worker:2"])
+        self.assertEqual({t["environment"]["PSRT_WORKERS"] for t in tasks}, {"3"})
+        self.assert_refused("worker:3 fits on no host", document, "--set", "roles.worker.min=4")
+        code, _, err = self.plan(document, "-w", "5")  # elastic as before
+        self.assertEqual((code, err), (0, "psrt-launch: the hosts hold 3 of 5 worker tasks\n"))
+
+    def test_example_of_the_page(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs" / "launcher.md").read_text()
+        example = json.loads(re.search(r"^    (\{.*?^    \})$", page, re.M | re.S).group(1))
+        jsonschema.Draft202012Validator(SCHEMA).validate(example)
+        code, out, err = self.launch("plan", "-c", self.file(example), env={"API_TOKEN": "geheim"})
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(out.count("./train --lr 0.1\n"), 8)
+
     def test_gpus_of_this_machine(self):
         document = job({"gpus": 2, "count": 2})
         for visible, expected in (("5,GPU-8f,0,1,7", ["5,GPU-8f", "0,1"]), ("4,5,6", None), ("", None)):

@@ -143,6 +143,31 @@ Test(place, gpus_are_nobodys_elses)
     psrti_job_release(&job);
 }
 
+Test(place, elastic_roles_become_smaller)
+{
+    psrti_job_t job;
+    begin(&job, "a:2,b:1");
+    add(&job, "chief", 1);
+    add(&job, "worker", 8);
+    add(&job, "evaluator", 1)->gpus = 1;
+    psrti_job_role(&job, "worker")->min = 2;
+    job.hosts[0].gpus = 1;
+    expect(&job, "0 0 1 0");
+    const psrti_role_t *role = psrti_job_role(&job, "worker");
+    cr_assert_eq(role->count, 2);
+    cr_assert_eq(role->max, 8);
+    cr_assert_eq(job.workers, 3);
+    cr_assert_str_eq(job.tasks[3].name, "evaluator:0");
+    cr_assert_eq(job.tasks[3].id, 3);
+    cr_assert_eq(job.tasks[3].role->gpus, 1);
+    cr_assert_eq(job.tasks[3].gpu_ids[0], 0);
+    psrti_job_release(&job);
+
+    begin(&job, "a:2,b:1");
+    add(&job, "worker", 8)->min = 4;
+    expect_and_end(&job, "-");
+}
+
 Test(place, moves_where_there_is_room)
 {
     psrti_job_t job;
