@@ -26,6 +26,7 @@ PORT = 2222
 # What stands in for a user's login shell; $SSH_ORIGINAL_COMMAND is what it is to run.
 NOISY = """echo "Welcome to this host! psrt-ssh"; echo "last login: today" >&2
 printf "no end of line"; exec /bin/bash -c "$SSH_ORIGINAL_COMMAND" """
+CSH = 'if command -v tcsh >/dev/null; then exec tcsh -c "$SSH_ORIGINAL_COMMAND"; fi; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 SLOW = 'sleep 2; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 
 

@@ -74,7 +74,7 @@ class SshTest(LaunchTest):
 
 
 class Course(SshTest):
-    shells = {"beta": sshrig.NOISY, "gamma": sshrig.SLOW}
+    shells = {"alpha": sshrig.CSH, "beta": sshrig.NOISY, "gamma": sshrig.SLOW}
 
     def test_a_task_on_each_host(self):
         code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--", "/bin/sh", "-c",
@@ -357,6 +357,24 @@ class Deaths(SshTest):
             code, _, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--grace",
                                        "300ms", "--", "/bin/sh", "-c", script)
             self.assertEqual(code, 3, err)
+
+
+class Training(SshTest):
+
+    def test_as_accurate_as_here(self):
+        program = PROGRAMS / "mnist_replica"
+        if not program.exists():
+            self.skipTest("the examples are not built")
+        env = {"PSRT_LAUNCH_PSRTD": str(PROGRAMS / "psrtd"), "OPENBLAS_NUM_THREADS": "1"}
+        reached = []
+        for where in ([], ["-H", ALL]):
+            code, out, err = self.launch("--quiet", *where, "-w", "3", "-s", "2", "--", program,
+                                         "--quiet", "--steps", "200", "--batch", "32", env=env)
+            self.assertEqual((code, err), (0, ""))
+            reached.append(float(re.fullmatch(r"\[worker:0\] test accuracy: (\d\.\d+)\n", out)[1]))
+        self.assertGreater(reached[0], 0.7)
+        self.assertAlmostEqual(*reached, delta=0.005)
+        self.assert_hosts_clean()
 
 
 if __name__ == "__main__":
