@@ -79,7 +79,9 @@ static psrt_status_t connect_to(const json_t *job, int *fd_p)
     int len = snprintf(address.sun_path, sizeof address.sun_path, "%s/" PSRTI_CONTROL_NAME,
                        text_of(job, "job_dir"));
     if (!psrti_client_is_alive(job))
-        return psrti_fail(PSRT_ERR_NOT_FOUND, "job %s does not run any more", text_of(job, "id"));
+        return psrti_fail(PSRT_ERR_NOT_FOUND, "job %s does not run any more%s%s",
+                          text_of(job, "id"), *text_of(job, "log_dir") ? "; its logs are in " : "",
+                          text_of(job, "log_dir"));
     if (len < 0 || len >= (int)sizeof address.sun_path || !*text_of(job, "job_dir"))
         return psrti_fail(PSRT_ERR_NOT_READY, "job %s is only just starting", text_of(job, "id"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -157,6 +157,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     psrti_watcher_t *w = stream->data;
+    if (!n) return;
     if (n < 0 || w->asked) {
         hang_up(w); /* its end, or more than one request */
         return;

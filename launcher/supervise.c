@@ -428,8 +428,10 @@ static psrti_core_t *create_core(const psrti_supervisor_t *s)
     return psrti_core_create(s->job, &params, s->start_ns);
 }
 
-static int has_many(const psrti_job_t *job)
+/* Who wants no prefixes wants all lines as they are. */
+static int is_merged(const psrti_job_t *job)
 {
+    if (job->no_prefix) return 0;
     for (size_t i = 0; i < job->role_count; i++)
         if (job->roles[i].count >= MERGE_MIN) return 1;
     return 0;
@@ -459,7 +461,7 @@ static psrt_status_t open_all(psrti_supervisor_t *s)
     const psrti_output_params_t params = { .loop = &s->loop,
                                            .no_prefix = s->job->no_prefix,
                                            .timestamps = s->job->timestamps,
-                                           .merge_tasks = has_many(s->job) ? s->count : 0,
+                                           .merge_tasks = is_merged(s->job) ? s->count : 0,
                                            .name = name_of,
                                            .pause = on_pause,
                                            .drained = on_drained,

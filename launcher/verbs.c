@@ -33,9 +33,8 @@ typedef struct line {
     int count;
 } line_t;
 
-static int usage(const char *verb, const char *text)
+static void print_usage(FILE *file, const char *verb)
 {
-    fprintf(stderr, "psrt-launch %s: %s\nusage: ", verb, text);
     static const char *const usages[] = {
         "ps [-a|--all] [--json]",
         "status [--json] [JOB]",
@@ -46,7 +45,14 @@ static int usage(const char *verb, const char *text)
         "replace [-j|--job JOB] ROLE INDEX",
     };
     for (size_t i = 0; i < PSRTI_COUNT(usages); i++)
-        if (!strncmp(usages[i], verb, strlen(verb))) fprintf(stderr, "psrt-launch %s\n", usages[i]);
+        if (!strncmp(usages[i], verb, strlen(verb)))
+            fprintf(file, "usage: psrt-launch %s\n", usages[i]);
+}
+
+static int usage(const char *verb, const char *text)
+{
+    fprintf(stderr, "psrt-launch %s: %s\n", verb, text);
+    print_usage(stderr, verb);
     return PSRTI_EXIT_USAGE;
 }
 
@@ -70,7 +76,7 @@ static int parse_signal(const char *text)
     return 0;
 }
 
-/* What the verb allows; 0 or the exit code. */
+/* What the verb allows; 0, the exit code, or -1 when help was printed. */
 static int parse(int argc, char **argv, int allowed, line_t *line)
 {
     static const struct option longs[] = {
@@ -90,7 +96,7 @@ static int parse(int argc, char **argv, int allowed, line_t *line)
                     : id == 's'              ? FLAG_SIGNAL
                     : id == 'P' || id == 'T' ? FLAG_LINES
                                              : 0;
-        if (id == 'h') return usage(verb, "shows or changes jobs that run"), -1;
+        if (id == 'h') return print_usage(stdout, verb), -1;
         if (id == ':') return usage(verb, "an option lacks its argument");
         if (!(needs & allowed)) return usage(verb, "unknown option");
         if (id == 'j') line->job = optarg;

@@ -142,7 +142,8 @@ class Control(LaunchTest):
                       self.ask("status", job))
         with open(os.path.join(ended["log_dir"], "output")) as output:
             self.assertIn("psrt-launch: the job was stopped", output.read())
-        self.assertIn("does not run any more", self.ask("kill", job, code=69))
+        self.assertIn(f"does not run any more; its logs are in {ended['log_dir']}",
+                      self.ask("logs", "-j", job, code=69))
         self.assert_nothing_left()
 
     def test_detach_interrupted_goes_on(self):

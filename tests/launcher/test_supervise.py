@@ -304,6 +304,11 @@ class Lines(LaunchTest):
             self.assertEqual((log / f"worker-{rank}.0.stderr").read_text(),
                              f"same\nmine {rank}\n")
 
+    def test_without_prefixes_all_are_shown(self):
+        code, _, err = self.launch("-w", "5", "-s", "0", "--grace", "0", "--no-prefix", "--quiet",
+                                   "--", "/bin/sh", "-c", "echo same >&2")
+        self.assertEqual((code, err), (0, 5 * "same\n"))
+
 
 if __name__ == "__main__":
     main()
