@@ -247,7 +247,7 @@ psrt_status_t psrti_place(psrti_job_t *job)
     psrt_status_t st;
     do
         st = place_all(job, &misfit);
-    while (st && shrink(job, misfit));
+    while (st && misfit && shrink(job, misfit));
     if (!st) number_locally(job);
     return st;
 }
