@@ -259,9 +259,10 @@ static psrt_status_t collective(psrt_comm_t *comm, const psrti_coll_call_t *call
     psrt_op_t *op;
     psrt_status_t rc = check_comm(comm, shapes[call->what].call, op_p, &attr);
     if (!rc) rc = check_call(call, &attr);
-    if (!rc) rc = psrti_worker_collective(comm, call, &op);
     if (rc) return rc;
-    if (!op_p) return psrti_worker_wait(op, PSRT_FOREVER);
+    if (!op_p) return psrti_worker_collective_now(comm, call);
+    rc = psrti_worker_collective(comm, call, &op);
+    if (rc) return rc;
     *op_p = op;
     return PSRT_OK;
 }

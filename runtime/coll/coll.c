@@ -87,6 +87,7 @@ void psrti_lane_pump(comm_t *comm, psrti_colllane_t *lane)
         if (lane->slots[op->seq & lane->mask].op) return;
         psrti_list_remove(&op->node);
         psrti_run_begin(op, lane);
+        if (lane == &comm->lane) psrti_comm_pass_counted(comm);
     }
 }
 
@@ -96,11 +97,6 @@ static psrti_colllane_t *lane_of(comm_t *comm, const psrti_coll_call_t *call)
     psrti_pair_t *pair = psrti_comm_pair(comm, call->root);
     if (!pair) return NULL;
     return call->what == PSRTI_COLL_SEND_TO ? &pair->send : &pair->recv;
-}
-
-static void remember(comm_t *comm, uint64_t seq, psrti_collsig_t sig)
-{
-    comm->past[seq % PSRTI_COLL_HISTORY] = (psrti_collpast_t){ seq, sig };
 }
 
 void psrti_coll_start(comm_t *comm, const psrti_coll_call_t *call, psrti_collop_t *op)
@@ -124,20 +120,11 @@ void psrti_coll_start(comm_t *comm, const psrti_coll_call_t *call, psrti_collop_
     }
     op->seq = ++lane->last;
     if (lane == &comm->lane)
-        remember(comm, op->seq, psrti_sig_of(comm, call, psrti_comm_algorithm(comm, call)));
+        psrti_comm_remember(comm, op->seq,
+                            psrti_sig_of(comm, call, psrti_comm_algorithm(comm, call)));
     psrti_list_push(&lane->waiting, &op->node);
     psrti_lane_pump(comm, lane);
     psrti_coll_drain(coll);
-}
-
-uint64_t psrti_comm_count_op(comm_t *comm, const psrti_coll_call_t *call)
-{
-    psrti_colllane_t *lane = &comm->lane;
-    uint64_t seq = ++lane->last;
-    remember(comm, seq, psrti_sig_of(comm, call, PSRTI_FLAT_ALGORITHM));
-    if (psrti_list_empty(&lane->waiting)) lane->next = seq + 1;
-    psrti_recv_counted(comm, seq);
-    return seq;
 }
 
 void psrti_coll_cancel(psrti_collop_t *op, psrt_status_t status, const char *text)

@@ -70,6 +70,8 @@ typedef struct psrti_collop {
     psrti_coll_call_t call;
     uint64_t seq;
     struct psrti_collrun *run; /* what it needs while it runs */
+    int is_flat;               /* carried out by the driver, which waits for these members: */
+    uint32_t awaited;          /* (bit set)                                                 */
 } psrti_collop_t;
 
 typedef struct psrti_coll_env {
@@ -183,9 +185,6 @@ void psrti_coll_cancel(psrti_collop_t *op, psrt_status_t status, const char *tex
 /* "allreduce of 100 f32 sum, operation 7 of communicator w: rank 3 has not called it" into buf. */
 void psrti_coll_describe(const psrti_collop_t *op, char *buf, size_t size);
 
-/* For operations that go another way (flat.h): takes the next number of the communicator and remembers the call, so
- * that a member that goes this way is answered with ERR_MISMATCH on both. Returns the number. */
-uint64_t psrti_comm_count_op(psrti_comm_t *comm, const psrti_coll_call_t *call);
 /* No operation was started that has not ended. */
 int psrti_comm_is_quiet(const psrti_comm_t *comm);
 /* Sends a few bytes to a member, in order with everything else between the two. */
@@ -195,5 +194,29 @@ void psrti_comm_fail(psrti_comm_t *comm, psrt_status_t status, const char *text)
 
 /* "allreduce of 100 f32 sum", "broadcast of 3 f64 from rank 1" into buf. */
 void psrti_coll_call_text(const psrti_coll_call_t *call, char *buf, size_t size);
+
+/* ---- calls that the driver carries out ----------------------------------------------------------- */
+
+/* They go through shared memory (flat.h). The engine counts them, in the order of the others, so that a member that
+ * carries such a call out with messages is answered with ERR_MISMATCH on both. */
+
+/* One that needs nothing more of the engine. */
+void psrti_coll_count(psrti_comm_t *comm, const psrti_coll_call_t *call);
+/* An operation that begins later: it can be canceled and described, before it is started or begun. */
+void psrti_coll_queue(psrti_comm_t *comm, const psrti_coll_call_t *call, psrti_collop_t *op);
+/* It is the driver's, and begins now; `counted`: the last call that was counted is this one. */
+void psrti_coll_begin(psrti_collop_t *op, int counted);
+/* It has waited since then for these members: the communicator fails if one of all freed it before this call, or if time is over. */
+void psrti_coll_watch(psrti_collop_t *op, uint32_t members, uint64_t since, uint64_t now);
+/* A member called something else: fails the communicator. */
+void psrti_coll_differ(psrti_comm_t *comm, uint32_t member, const psrti_coll_call_t *theirs,
+                       const psrti_coll_call_t *ours);
+/* Collectives (bit set) for which the communicator's rules name one algorithm whatever the size: those want
+ * it. */
+uint32_t psrti_comm_tuned(const psrti_comm_t *comm);
+/* Grows whenever a communicator fails. */
+uint64_t psrti_coll_failures(const psrti_coll_t *coll);
+/* The calls until now were the driver's own: texts count from here. */
+void psrti_comm_hide_calls(psrti_comm_t *comm);
 
 #endif

@@ -91,6 +91,7 @@ struct psrti_coll {
     psrti_map_t by_handle;   /* communicators */
     uint32_t last_handle;
     uint64_t now, next_check;
+    uint64_t failures; /* of communicators */
     psrti_list_t comms;
     psrti_list_t meeting; /* those whose members have not all come, oldest first */
     psrti_list_t busy;    /* those for which time passes */
@@ -293,6 +294,7 @@ struct psrti_comm {
     uint64_t early_max;      /* of a member */
     psrti_coll_topo_t *topo; /* once ready */
     psrti_coll_tune_t *tune; /* its own rules; NULL: those of the engine */
+    uint64_t hidden; /* calls that the user did not make */
     psrti_colllane_t lane;
     psrti_collslot_t slots[PSRTI_COLL_AHEAD];
     psrti_collpast_t past[PSRTI_COLL_HISTORY];
@@ -305,6 +307,11 @@ void psrti_coll_drain(psrti_coll_t *coll);
 void psrti_coll_end(psrti_collop_t *op, psrt_status_t status, const char *text);
 void psrti_comm_busy(psrti_comm_t *comm);
 void psrti_lane_pump(psrti_comm_t *comm, psrti_colllane_t *lane);
+
+/* counted.c */
+void psrti_comm_remember(psrti_comm_t *comm, uint64_t seq, psrti_collsig_t sig);
+void psrti_comm_pass_counted(psrti_comm_t *comm);
+unsigned long long psrti_comm_number(const psrti_comm_t *comm, uint8_t what, uint64_t seq);
 
 /* peer.c */
 void psrti_peer_tell(psrti_coll_t *coll, uint32_t rank, psrt_hdr_t *hdr, const void *data,
@@ -410,6 +417,8 @@ static inline int psrti_exec_skips(const psrti_collexec_t *exec, uint64_t len)
 }
 
 /* recv.c */
+void psrti_comm_disagree(psrti_comm_t *comm, uint32_t member, uint64_t seq,
+                         const psrti_collsig_t *theirs, const psrti_collsig_t *ours);
 psrti_collsig_t psrti_sig_of(const psrti_comm_t *comm, const psrti_coll_call_t *call,
                              uint8_t algorithm);
 psrti_collsig_t psrti_sig_for(const psrti_collrun_t *run, uint32_t member, int is_data, int sends);

@@ -208,6 +208,7 @@ void psrti_comm_end(comm_t *comm, psrt_status_t status, const char *text, uint32
 {
     if (comm->state == PSRTI_COMM_FAILED) return;
     comm->state = PSRTI_COMM_FAILED;
+    comm->coll->failures++;
     comm->status = status;
     snprintf(comm->text, sizeof comm->text, "%s", text);
     if (told_by != PSRTI_COLL_NOBODY) comm->members[told_by].told_us = 1;
@@ -384,8 +385,9 @@ int psrti_comm_check_closed(comm_t *comm, const psrti_collop_t *op)
         psrti_coll_call_text(&op->call, call, sizeof call);
         snprintf(text, sizeof text,
                  "%s: %s freed it after %llu collectives, %s called %s, number %llu", comm->title,
-                 psrti_member_name(comm, m, name), (unsigned long long)member->closed_at,
-                 "this rank", call, (unsigned long long)op->seq);
+                 psrti_member_name(comm, m, name),
+                 psrti_comm_number(comm, PSRTI_COLL_BARRIER, member->closed_at), "this rank", call,
+                 psrti_comm_number(comm, op->call.what, op->seq));
         psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
         return 0;
     }

@@ -37,23 +37,29 @@ _Static_assert(PSRTI_FLAT_DATA < 1u << 16 && PSRTI_FLAT_MEMBERS < 1u << 4 &&
                    PSRTI_COLL_BARRIER < 1 << 4 && PSRT_U8 < 1 << 4 && PSRT_AVG < 1 << 4,
                "fields of the word");
 
+uint32_t psrti_flat_pack(const psrti_coll_call_t *call)
+{
+    return (uint32_t)call->count << WORD_COUNT_SHIFT | call->root << 12 |
+           (uint32_t)call->redop << 8 | (uint32_t)call->dtype << 4 | call->what;
+}
+
 static uint64_t word_of(uint32_t seq, const psrti_coll_call_t *call)
 {
-    return (uint64_t)seq << WORD_SEQ_SHIFT | call->count << WORD_COUNT_SHIFT |
-           (uint64_t)call->root << 12 | (uint64_t)call->redop << 8 | (uint64_t)call->dtype << 4 |
-           call->what;
+    return (uint64_t)seq << WORD_SEQ_SHIFT | psrti_flat_pack(call);
 }
 
 static uint32_t seq_of(uint64_t word) { return (uint32_t)(word >> WORD_SEQ_SHIFT); }
 
-static psrti_coll_call_t call_of(uint64_t word)
+psrti_coll_call_t psrti_flat_unpack(uint32_t packed)
 {
-    return (psrti_coll_call_t){ .what = word & 15,
-                                .dtype = word >> 4 & 15,
-                                .redop = word >> 8 & 15,
-                                .root = word >> 12 & 15,
-                                .count = word >> WORD_COUNT_SHIFT & 0xffff };
+    return (psrti_coll_call_t){ .what = packed & 15,
+                                .dtype = packed >> 4 & 15,
+                                .redop = packed >> 8 & 15,
+                                .root = packed >> 12 & 15,
+                                .count = packed >> WORD_COUNT_SHIFT };
 }
+
+static psrti_coll_call_t call_of(uint64_t word) { return psrti_flat_unpack((uint32_t)word); }
 
 /* ---- who gives, who takes ------------------------------------------------------------------------ */
 

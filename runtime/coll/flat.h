@@ -57,6 +57,10 @@ void psrti_flat_free(psrti_flat_t *flat);
 /* Can this call go this way? The same answer on all members that call the same. */
 int psrti_flat_fits(uint32_t members, const psrti_coll_call_t *call);
 
+/* A call that fits, without its buffers, and back. */
+uint32_t psrti_flat_pack(const psrti_coll_call_t *call);
+psrti_coll_call_t psrti_flat_unpack(uint32_t packed);
+
 /* Begins a call that fits, in the order of the others; the one before is DONE. Buffers as in coll.h, untouched by
  * the caller until this one is. */
 void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call);

@@ -81,8 +81,8 @@ static void sig_text(const sig_t *sig, int with_algorithm, char *buf, size_t siz
                                                         : "shared memory");
 }
 
-static void disagree(comm_t *comm, uint32_t member, uint64_t seq, const sig_t *theirs,
-                     const sig_t *ours)
+void psrti_comm_disagree(comm_t *comm, uint32_t member, uint64_t seq, const sig_t *theirs,
+                         const sig_t *ours)
 {
     char text[PSRTI_COLL_TEXT], a[128], b[128], name[128];
     size_t at = 0;
@@ -91,8 +91,12 @@ static void disagree(comm_t *comm, uint32_t member, uint64_t seq, const sig_t *t
                     theirs->count == ours->count;
     sig_text(theirs, same_call, a, sizeof a);
     sig_text(ours, same_call, b, sizeof b);
-    (void)psrti_append(text, sizeof text, &at, "%s, call %llu: %s called %s, ", comm->title,
-                       (unsigned long long)seq, psrti_member_name(comm, member, name), a);
+    (void)psrti_append(text, sizeof text, &at, "%s", comm->title);
+    if (seq)
+        (void)psrti_append(text, sizeof text, &at, ", call %llu",
+                           psrti_comm_number(comm, ours->what, seq));
+    (void)psrti_append(text, sizeof text, &at, ": %s called %s, ",
+                       psrti_member_name(comm, member, name), a);
     (void)psrti_append(text, sizeof text, &at, "%s called %s; %s",
                        psrti_member_name(comm, comm->rank, name), b,
                        same_call ? "PSRT_COLL_TUNE must be the same on all ranks"
@@ -151,7 +155,7 @@ static psrt_rx_t past_call(comm_t *comm, uint32_t member, const psrt_hdr_t *hdr,
         return is_data ? PSRT_RX_BAD : PSRT_RX_DONE;
     if (theirs.what == PSRTI_COLL_ALLTOALLV) ours.count = theirs.count;
     if (is_same(&theirs, &ours)) return is_data ? PSRT_RX_BAD : PSRT_RX_DONE;
-    disagree(comm, member, hdr->seq, &theirs, &ours);
+    psrti_comm_disagree(comm, member, hdr->seq, &theirs, &ours);
     return PSRT_RX_DONE;
 }
 
@@ -160,7 +164,7 @@ static int check_sig(psrti_collrun_t *run, uint32_t member, const psrt_hdr_t *hd
 {
     sig_t theirs = sig_in(hdr), ours = psrti_sig_for(run, member, is_data, 0);
     if (is_same(&theirs, &ours)) return 1;
-    disagree(run->op->comm, member, hdr->seq, &theirs, &ours);
+    psrti_comm_disagree(run->op->comm, member, hdr->seq, &theirs, &ours);
     return 0;
 }
 
@@ -176,7 +180,7 @@ static psrt_rx_t wrong_length(psrti_collrun_t *run, uint32_t member, uint64_t go
     snprintf(text, sizeof text,
              "%s, call %llu, %s: %s sent a piece of %llu bytes, rank %u expects %llu; "
              "the counts of the two differ",
-             comm->title, (unsigned long long)run->op->seq, call,
+             comm->title, psrti_comm_number(comm, run->op->call.what, run->op->seq), call,
              psrti_member_name(comm, member, name), (unsigned long long)got, comm->rank,
              (unsigned long long)want);
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "runtime/coll/flat.h"
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
@@ -127,6 +128,11 @@ static void print_rules(FILE *out, const psrti_coll_tune_t *tune)
         for (size_t i = 0; i < PSRTI_COUNT(table); i++)
             if ((int)table[i].collective == c) print_rule(out, &table[i]);
     }
+    fprintf(
+        out,
+        "\nup to %u bytes of a rank, among at most %u on one host, go through shared memory without an "
+        "algorithm, unless PSRT_COLL_TUNE names the collective\n",
+        PSRTI_FLAT_DATA, PSRTI_FLAT_MEMBERS);
     fputs("\nalgorithms that PSRT_COLL_TUNE can name:\n", out);
     for (int c = 0; c < PSRTI_COLL_COUNT; c++) {
         fprintf(out, "%-15s", psrti_collective_name((psrti_collective_t)c));

@@ -46,8 +46,10 @@ static void describe_call(const psrti_collop_t *op, char *buf, size_t size)
         (void)psrti_append(buf, size, &at, " to rank %u", op->call.root);
     if (op->call.what == PSRTI_COLL_RECV_FROM)
         (void)psrti_append(buf, size, &at, " from rank %u", op->call.root);
-    (void)psrti_append(buf, size, &at, ", call %llu of %s", (unsigned long long)op->seq,
-                       op->comm->title);
+    if (op->seq)
+        (void)psrti_append(buf, size, &at, ", call %llu",
+                           psrti_comm_number(op->comm, op->call.what, op->seq));
+    (void)psrti_append(buf, size, &at, op->seq ? " of %s" : ", in %s", op->comm->title);
 }
 
 /* ---- what is missing ---------------------------------------------------------------------------- */
@@ -86,6 +88,11 @@ static int owes_data(const psrti_collop_t *op, uint32_t m)
     return 0;
 }
 
+static int is_awaited(const psrti_collop_t *op, uint32_t m)
+{
+    return m < 32 && op->awaited >> m & 1;
+}
+
 /* "rank 1, rank 3 (worker:3 at b) and 7 more"; how many there are. */
 static uint32_t list_members(const psrti_collop_t *op, member_test_fn test, char *buf, size_t size)
 {
@@ -107,7 +114,11 @@ static void describe_missing(const psrti_collop_t *op, char *buf, size_t size)
     char who[320];
     size_t at = 0;
     uint32_t n;
-    if (!op->run)
+    if (op->is_flat) {
+        n = list_members(op, is_awaited, who, sizeof who);
+        (void)psrti_append(buf, size, &at, n ? "%s %s not called it" : "all ranks called it", who,
+                           n > 1 ? "have" : "has");
+    } else if (!op->run)
         (void)psrti_append(buf, size, &at, "calls before it have not ended");
     else if ((n = list_members(op, has_not_called, who, sizeof who)) != 0)
         (void)psrti_append(buf, size, &at, "%s %s not called it", who, n > 1 ? "have" : "has");

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
 
 #define KEEPER_AFTER_NS 200000u                /* no caller moved anything for so long     */
@@ -166,13 +167,15 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
             continue;
         }
         if (!give_way && psrti_net_may_poll(w->net) && psrti_spin_again(&w->spin)) continue;
-        if (w->meetings && psrti_coll_idle(w->coll)) continue;
+        if (w->meetings && (psrti_coll_idle(w->coll) || !psrti_smalls_sleep(w))) continue;
         uint64_t until = PSRTI_MIN(deadline, PSRTI_MIN(w->timer, w->next_redial));
         uint64_t now = psrti_now_ns();
+        if (now < deadline)
+            psrti_net_sleep(w->net, until == UINT64_MAX ? PSRTI_NS_PER_S
+                                    : until > now       ? until - now
+                                                        : 0);
+        if (w->meetings) psrti_smalls_awake(w);
         if (deadline <= now) return;
-        psrti_net_sleep(w->net, until == UINT64_MAX ? PSRTI_NS_PER_S
-                                : until > now       ? until - now
-                                                    : 0);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/topology.h"
 #include "runtime/core/where.h"
+#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
 
 /* A peer that is asked to let go of memory does so within this, or its link is closed. */
@@ -41,8 +42,11 @@ void psrti_comms_close(psrti_worker_t *w)
     psrti_fusions_close(w);
     psrti_coll_destroy(w->coll);
     psrti_list_t *n;
-    while ((n = psrti_list_pop(&w->comms)))
-        free(PSRTI_LIST_ENTRY(n, psrt_comm_t, node));
+    while ((n = psrti_list_pop(&w->comms))) {
+        psrt_comm_t *comm = PSRTI_LIST_ENTRY(n, psrt_comm_t, node);
+        psrti_small_free(comm->small);
+        free(comm);
+    }
     free(w->peers);
 }
 
@@ -57,6 +61,7 @@ static psrti_wcollop_t *op_new(psrti_worker_t *w)
     }
     psrti_op_init(w, &op->op);
     op->op.coll = op;
+    psrti_list_init(&op->small_node);
     op->op.transfers = &op->op.one;
     return op;
 }
@@ -64,7 +69,7 @@ static psrti_wcollop_t *op_new(psrti_worker_t *w)
 void psrti_comm_op_start(psrti_wcollop_t *op)
 {
     op->op.worker->meetings++;
-    psrti_coll_start(op->comm, &op->call, &op->core);
+    psrti_small_start(op);
 }
 
 /* Copies the counts; without offsets one part follows the other. */
@@ -92,11 +97,13 @@ static psrt_status_t copy_lists(psrti_wcollop_t *op)
     return PSRT_OK;
 }
 
-psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call,
-                                      psrt_op_t **op_p)
+static psrt_status_t submit(psrt_comm_t *comm, const psrti_coll_call_t *call, int begun,
+                            psrt_op_t **op_p)
 {
     psrti_wcollop_t *op = op_new(comm->worker);
     if (!op) return PSRT_ERR_NO_MEMORY;
+    op->handle = comm;
+    op->stage = begun ? PSRTI_CALL_BEGUN : PSRTI_CALL_NEW;
     op->comm = comm->core;
     op->call = *call;
     psrt_status_t rc = copy_lists(op);
@@ -104,9 +111,29 @@ psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t
         free(op);
         return rc;
     }
+    atomic_fetch_add_explicit(&comm->slow, 1, memory_order_relaxed);
     psrti_op_submit(comm->worker, &op->op);
     *op_p = &op->op;
     return PSRT_OK;
+}
+
+psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call,
+                                      psrt_op_t **op_p)
+{
+    return submit(comm, call, 0, op_p);
+}
+
+psrt_status_t psrti_worker_collective_now(psrt_comm_t *comm, const psrti_coll_call_t *call)
+{
+    psrt_op_t *op;
+    int begun = 0;
+    psrt_status_t rc = psrti_worker_may_wait(comm->worker, "a collective without an operation");
+    if (rc) return rc;
+    if (psrti_small_takes(comm, call) && psrti_small_run(comm, call, &begun) == PSRT_OK)
+        return PSRT_OK;
+    rc = submit(comm, call, begun, &op);
+    if (rc && begun) psrti_small_give_up(comm, rc, "out of memory for an operation");
+    return rc ? rc : psrti_worker_wait(op, PSRT_FOREVER);
 }
 
 /* ---- split ------------------------------------------------------------------------------------- */
@@ -174,10 +201,22 @@ static int create_chosen(psrti_worker_t *w, psrti_wcollop_t *op)
 static void handle_free(psrt_comm_t *comm)
 {
     psrti_worker_t *w = comm->worker;
-    if (comm->core) psrti_comm_free(comm->core);
+    if (comm->core) {
+        psrti_small_close(comm);
+        psrti_comm_free(comm->core);
+    }
+    psrti_small_free(comm->small);
     psrti_list_remove(&comm->node);
     w->meetings--;
     free(comm);
+}
+
+/* A creation goes on. 0: it is over. */
+static int make_more(psrti_worker_t *w, psrti_wcollop_t *op)
+{
+    if (!op->makes || op->makes->freed || op->core.status != PSRT_OK) return 0;
+    if (op->all) return create_chosen(w, op);
+    return psrti_small_make(op);
 }
 
 static void deliver(psrti_worker_t *w, psrti_collop_t *core)
@@ -188,7 +227,7 @@ static void deliver(psrti_worker_t *w, psrti_collop_t *core)
         psrti_fusion_bucket_ended(op->bucket);
         return;
     }
-    if (op->all && core->status == PSRT_OK && !op->makes->freed && create_chosen(w, op)) return;
+    if (make_more(w, op)) return;
     psrt_comm_t *made = op->makes;
     psrt_status_t status = op->core.status;
     w->meetings--;
@@ -219,7 +258,7 @@ unsigned psrti_comms_move(psrti_worker_t *w, uint64_t now)
     psrti_peers_redial(w, now);
     uint64_t timer = PSRTI_MIN(psrti_coll_progress(w->coll, now), w->next_peer_dial);
     w->timer = PSRTI_MIN(w->timer, timer);
-    unsigned events = deliver_all(w);
+    unsigned events = psrti_smalls_move(w, now) + deliver_all(w);
     if (psrti_list_empty(&w->fusions)) return events;
     return events + psrti_fusions_move(w, now) + deliver_all(w);
 }
@@ -387,6 +426,7 @@ void psrti_worker_comm_query(psrt_comm_t *comm, psrt_comm_attr_t *attr)
         attr->ranks = psrti_comm_size(comm->core);
         attr->hosts = psrti_comm_hosts(comm->core);
         attr->status = psrti_comm_status(comm->core);
+        if (comm->making && attr->status == PSRT_OK) attr->status = PSRT_ERR_BUSY;
     }
     psrti_baton_give(w);
 }

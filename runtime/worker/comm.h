@@ -28,5 +28,7 @@ psrt_status_t psrti_worker_live_ranks(psrti_worker_t *worker, uint32_t **ranks_p
 /* The call is checked and copied. */
 psrt_status_t psrti_worker_collective(psrt_comm_t *comm, const psrti_coll_call_t *call,
                                       psrt_op_t **op_p);
+/* The same, and waits. */
+psrt_status_t psrti_worker_collective_now(psrt_comm_t *comm, const psrti_coll_call_t *call);
 
 #endif

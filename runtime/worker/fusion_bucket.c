@@ -83,7 +83,8 @@ void psrti_bucket_begin(psrt_fusion_t *f, psrti_fuse_bucket_t *b)
                                         .in = is_alone(b) ? first->in : b->memory,
                                         .out = is_alone(b) ? first->out : b->memory };
     psrti_list_push(&f->running, &run->node);
-    psrti_comm_op_start(&run->op);
+    f->worker->meetings++;
+    psrti_coll_start(run->op.comm, &run->op.call, &run->op.core);
 }
 
 /* ---- end --------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "runtime/worker/small.h"
 #include "runtime/worker/worker_int.h"
 
 #define BACKOFF_MIN (10 * PSRTI_NS_PER_MS)
@@ -146,6 +147,7 @@ psrt_rx_t psrti_peers_on_msg(psrti_worker_t *w, psrti_link_t *link, psrt_msg_t *
 {
     uint32_t rank = PSRTI_TASK_RANK(link->task);
     if (rank >= w->p.workers || w->peers[rank].link != link) return PSRT_RX_BAD;
+    psrti_smalls_count(w); /* it may be of a call after those */
     return psrti_coll_msg(w->coll, rank, msg);
 }
 

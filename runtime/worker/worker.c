@@ -180,6 +180,8 @@ static void init_sync(psrti_worker_t *w)
     psrti_list_init(&w->ops);
     psrti_list_init(&w->comms);
     psrti_list_init(&w->fusions);
+    psrti_list_init(&w->smalls);
+    psrti_list_init(&w->active_smalls);
     w->next_redial = w->next_peer_dial = w->timer = UINT64_MAX;
     psrti_spin_init(&w->spin, psrti_config_u64(w->p.config, PSRTI_CONF_SPIN),
                     psrti_topology_cores(NULL));

@@ -52,7 +52,15 @@ typedef struct psrti_wcollop {
     psrti_collop_t core;
     psrti_coll_call_t call;
     psrti_comm_t *comm;
-    psrt_comm_t *makes; /* creation: the handle; NULL: a collective             */
+    psrt_comm_t *makes;  /* creation: the handle; NULL: a collective             */
+    psrt_comm_t *handle; /* of a collective; NULL: a creation                    */
+    enum {
+        PSRTI_CALL_NEW,
+        PSRTI_CALL_BEGUN,    /* in shared memory by its caller         */
+        PSRTI_CALL_RUNS,     /* in shared memory                       */
+        PSRTI_CALL_MESSAGES  /* waits for its turn to send messages    */
+    } stage;                 /* of a collective                        */
+    psrti_list_t small_node; /* in the queue of small.c                */
     struct colour_key {
         int32_t colour, key;
     } own, *all;                  /* split: of the members of the parent; NULL: not asked */
@@ -69,6 +77,10 @@ struct psrt_comm {
     int freed;            /* by the user, meanwhile                      */
     uint32_t rank, ranks; /* once it is ready                            */
     atomic_int ready;
+    struct psrti_small *small; /* NULL: none                                  */
+    atomic_int small_on;       /* small calls go through it                   */
+    atomic_int
+        slow; /* operations that are not started, or in its queue: callers must not pass them */
 };
 
 /* Another worker. */
@@ -135,7 +147,9 @@ struct psrti_worker {
     unsigned unpolled; /* submissions since the links were looked at */
     psrti_coll_t *coll;
     psrti_wpeer_t *peers; /* by rank */
-    psrti_list_t comms, fusions;
+    psrti_list_t comms, fusions, smalls, active_smalls;
+    unsigned nsmalls;
+    uint64_t failures_seen; /* of communicators, by small.c */
     uint32_t
         meetings; /* communicators, links to workers, collectives: without one there is nothing to move */
     uint64_t next_peer_dial;

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/list.h"
+#include "base/memfd.h"
 #include "fuzz.h"
 #include "transport/shm/shm.h"
 #include "transport/transport.h"
@@ -199,15 +200,15 @@ static void open_ep(unsigned mode)
     int fd;
     if (mode & (MODE_HANDSHAKE | MODE_DIALLER)) {
         if (!(mode & MODE_DIALLER)) return;
-        FUZZ_ASSERT(psrti_shm_memfd(sizeof *lane, false, &fd, &base) == PSRT_OK);
+        FUZZ_ASSERT(psrti_memfd_create(sizeof *lane, false, &fd, &base) == PSRT_OK);
         fx.ep->own = base; /* as if HELLO had been said */
         close(fd);
         return;
     }
-    FUZZ_ASSERT(psrti_shm_memfd(sizeof *lane, false, &fd, &base) == PSRT_OK);
+    FUZZ_ASSERT(psrti_memfd_create(sizeof *lane, false, &fd, &base) == PSRT_OK);
     fx.ep->own = base;
     close(fd);
-    FUZZ_ASSERT(psrti_shm_map_peer(lane_fd, sizeof *lane, &base, &why) == PSRT_OK);
+    FUZZ_ASSERT(psrti_memfd_map(lane_fd, sizeof *lane, &base, &why) == PSRT_OK);
     fx.ep->peer = base;
     psrti_shm_ep_up(fx.ep);
 }

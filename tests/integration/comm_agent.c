@@ -6,9 +6,14 @@
  *   split C PARENT COLOUR KEY | dup C PARENT | shrink C PARENT | free C
  *   query C                            "rank=R ranks=N status=S"
  *   hosts C                            how many hosts its members are on
- *   run C WHAT DTYPE REDOP COUNT ROOT [FLAGS]   one call, checked; FLAGS of p (in place), b (buffers of the runtime)
- *   start C WHAT ... | wait            the same, the answer comes with wait
- *   random C SEED N                    N calls drawn from SEED, up to four at a time, each checked
+ *   run C WHAT DTYPE REDOP COUNT ROOT [FLAGS]   one call, checked; FLAGS of p (in place), b (buffers of the
+ *                                      runtime), n (without an operation)
+ *   start C WHAT ... | wait | cancel   the same, the answer comes with wait
+ *   loop C N COUNT                     N allreduces of i32, one blocking call after the other, each checked
+ *   many C N                           N communicators of the members of C at once, a few calls in each
+ *   descriptors N                      no more than N may be opened from now on; -1: as many as before
+ *   random C SEED N                    N calls drawn from SEED, up to four at a time, each checked; of those that are
+ *                                      alone some ranks wait, others have an operation
  *
  * What a rank gives and what must come out are small integers, which all types and orders of summation have
  * exactly; rank and element can be told from them. */
@@ -16,6 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <psrt/comm.h>
 
@@ -125,7 +132,7 @@ typedef struct call {
     void *in, *out;
     uint64_t *counts[2];
     psrt_op_t *op[2];
-    int what, redop, in_place, shared;
+    int what, redop, in_place, shared, now;
     psrt_dtype_t dtype;
     uint32_t root, rank, ranks;
 } call_t;
@@ -243,23 +250,23 @@ static psrt_status_t begin(call_t *c, psrt_comm_t *comm)
 {
     uint32_t next = (c->rank + 1) % c->ranks, last = (c->rank + c->ranks - 1) % c->ranks;
     psrt_redop_t redop = (psrt_redop_t)c->redop;
+    psrt_op_t **op = c->now ? NULL : c->op;
     psrt_status_t rc;
     switch (c->what) {
-    case ALLREDUCE: return psrt_allreduce(comm, c->in, c->out, c->count, c->dtype, redop, c->op);
-    case REDUCE: return psrt_reduce(comm, c->in, c->out, c->count, c->dtype, redop, c->root, c->op);
-    case BROADCAST: return psrt_broadcast(comm, c->out, c->count, c->dtype, c->root, c->op);
-    case ALLGATHER: return psrt_allgather(comm, c->in, c->out, c->count, c->dtype, c->op);
-    case ALLGATHERV:
-        return psrt_allgatherv(comm, c->in, c->out, c->counts[1], NULL, c->dtype, c->op);
+    case ALLREDUCE: return psrt_allreduce(comm, c->in, c->out, c->count, c->dtype, redop, op);
+    case REDUCE: return psrt_reduce(comm, c->in, c->out, c->count, c->dtype, redop, c->root, op);
+    case BROADCAST: return psrt_broadcast(comm, c->out, c->count, c->dtype, c->root, op);
+    case ALLGATHER: return psrt_allgather(comm, c->in, c->out, c->count, c->dtype, op);
+    case ALLGATHERV: return psrt_allgatherv(comm, c->in, c->out, c->counts[1], NULL, c->dtype, op);
     case REDUCE_SCATTER:
-        return psrt_reduce_scatter(comm, c->in, c->out, c->count, c->dtype, redop, c->op);
-    case ALLTOALL: return psrt_alltoall(comm, c->in, c->out, c->count, c->dtype, c->op);
+        return psrt_reduce_scatter(comm, c->in, c->out, c->count, c->dtype, redop, op);
+    case ALLTOALL: return psrt_alltoall(comm, c->in, c->out, c->count, c->dtype, op);
     case ALLTOALLV:
         return psrt_alltoallv(comm, c->in, c->counts[0], NULL, c->out, c->counts[1], NULL, c->dtype,
-                              c->op);
-    case GATHER: return psrt_gather(comm, c->in, c->out, c->count, c->dtype, c->root, c->op);
-    case SCATTER: return psrt_scatter(comm, c->in, c->out, c->count, c->dtype, c->root, c->op);
-    case BARRIER: return psrt_comm_barrier(comm, c->op);
+                              op);
+    case GATHER: return psrt_gather(comm, c->in, c->out, c->count, c->dtype, c->root, op);
+    case SCATTER: return psrt_scatter(comm, c->in, c->out, c->count, c->dtype, c->root, op);
+    case BARRIER: return psrt_comm_barrier(comm, op);
     default:
         rc = psrt_send(comm, c->in, c->count, c->dtype, next, &c->op[0]);
         return rc ? rc : psrt_recv(comm, c->out, c->count, c->dtype, last, &c->op[1]);
@@ -377,6 +384,7 @@ static int parse_call(char *args, call_t *c, int *comm)
         if (strcmp(psrt_dtype_name(dtypes[i]), dtype) == 0) c->dtype = dtypes[i];
     c->in_place = strchr(flags, 'p') != NULL;
     c->shared = strchr(flags, 'b') != NULL;
+    c->now = strchr(flags, 'n') != NULL && c->what != RING;
     return c->what >= 0 && c->redop >= 0 && c->dtype && *comm >= 0 && *comm < COMMS;
 }
 
@@ -428,6 +436,7 @@ static void cmd_random(psrt_comm_t *comm, uint64_t seed, uint64_t n)
         for (; made < k && made < n; made++) {
             draw_call(&calls[made]);
             st[made] = prepare(&calls[made], comm);
+            calls[made].now = k == 1 && calls[made].what != RING && (calls[made].rank + n) % 2;
             if (!st[made]) st[made] = begin(&calls[made], comm);
         }
         for (uint64_t i = 0; i < made; i++) {
@@ -441,6 +450,63 @@ static void cmd_random(psrt_comm_t *comm, uint64_t seed, uint64_t n)
         n -= made;
     }
     answer(rc, rc ? text : NULL);
+}
+
+static psrt_status_t loop(psrt_comm_t *comm, uint64_t n, uint64_t count, char *text, size_t size)
+{
+    psrt_comm_attr_t attr = PSRT_COMM_ATTR_INIT;
+    int32_t in[4096], out[4096];
+    psrt_status_t rc = psrt_comm_query(comm, &attr);
+    if (count > 4096) rc = PSRT_ERR_INVALID;
+    for (uint64_t i = 0; !rc && i < n; i++) {
+        for (uint64_t k = 0; k < count; k++)
+            in[k] = (int32_t)(i * (attr.rank + 1) + k);
+        rc = psrt_allreduce(comm, in, out, count, PSRT_I32, PSRT_SUM, NULL);
+        snprintf(text, size, "%s", psrt_last_error());
+        for (uint64_t k = 0; !rc && k < count; k++) {
+            uint64_t want = i * attr.ranks * (attr.ranks + 1) / 2 + k * attr.ranks;
+            if (out[k] == (int32_t)want) continue;
+            snprintf(text, size, "call %" PRIu64 ", element %" PRIu64 ": %d, not %d", i, k, out[k],
+                     (int32_t)want);
+            rc = PSRT_ERR_INTERNAL;
+        }
+    }
+    return rc;
+}
+
+static void cmd_loop(psrt_comm_t *comm, uint64_t n, uint64_t count)
+{
+    char text[1024] = "";
+    psrt_status_t rc = loop(comm, n, count, text, sizeof text);
+    answer(rc, rc ? text : NULL);
+}
+
+static void cmd_many(psrt_comm_t *comm, uint64_t n)
+{
+    char text[1024] = "";
+    psrt_comm_t **all = calloc(n + 1, sizeof(psrt_comm_t *));
+    psrt_status_t rc = PSRT_OK;
+    for (uint64_t i = 0; !rc && i < n; i++)
+        if ((rc = psrt_comm_dup(comm, &all[i], NULL)))
+            snprintf(text, sizeof text, "%s", psrt_last_error());
+    for (uint64_t i = 0; !rc && i < n; i++)
+        rc = loop(all[i], 3 + i % 5, i % 7, text, sizeof text);
+    for (uint64_t i = 0; i < n; i++)
+        psrt_comm_free(all[i]);
+    free(all);
+    answer(rc, rc ? text : NULL);
+}
+
+static void cmd_descriptors(int more)
+{
+    static struct rlimit before;
+    struct rlimit limit;
+    if (!before.rlim_cur) getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    int fd = dup(0);
+    close(fd);
+    if (more >= 0) limit.rlim_cur = (rlim_t)(fd + more);
+    answer(setrlimit(RLIMIT_NOFILE, &limit) ? PSRT_ERR_IO : PSRT_OK, NULL);
 }
 
 static void cmd_comm(int at, char *list)
@@ -503,6 +569,10 @@ static void of_comm(const char *verb, int at, char *rest)
     } else if (strcmp(verb, "random") == 0 &&
                sscanf(rest, "%" SCNu64 " %" SCNu64, &seed, &n) == 2) {
         cmd_random(comms[at], seed, n);
+    } else if (strcmp(verb, "loop") == 0 && sscanf(rest, "%" SCNu64 " %" SCNu64, &seed, &n) == 2) {
+        cmd_loop(comms[at], seed, n);
+    } else if (strcmp(verb, "many") == 0 && sscanf(rest, "%" SCNu64, &n) == 1) {
+        cmd_many(comms[at], n);
     } else if (sscanf(rest, "%d %d %d", &parent, &colour, &key) >= 1 && parent >= 0 &&
                parent < COMMS) {
         cmd_derive(verb, at, comms[parent], colour, key);
@@ -524,6 +594,11 @@ static void command(char *line)
         answer(PSRT_OK, NULL);
     } else if (strcmp(verb, "run") == 0 || strcmp(verb, "start") == 0) {
         cmd_run(line + used, verb[0] == 'r');
+    } else if (strcmp(verb, "cancel") == 0) {
+        psrt_op_cancel(started.op[0]);
+        answer(PSRT_OK, NULL);
+    } else if (strcmp(verb, "descriptors") == 0) {
+        cmd_descriptors(atoi(line + used));
     } else if (strcmp(verb, "wait") == 0) {
         char text[1024];
         psrt_status_t rc = finish(&started, started_rc, text, sizeof text);

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "transport/shm/shm.h"
 
 #ifndef SO_PEERPIDFD
@@ -273,7 +274,7 @@ static psrt_status_t hello_send(shm_ep_t *ep, uint16_t kind)
     shm_iface_t *iface = shm_iface_of(ep);
     int fd;
     void *base = NULL;
-    psrt_status_t status = psrti_shm_memfd(sizeof(shm_lane_t), false, &fd, &base);
+    psrt_status_t status = psrti_memfd_create(sizeof(shm_lane_t), false, &fd, &base);
     if (status != PSRT_OK) return status;
     ep->own = base;
     shm_hello_t hello = { .magic = SHM_MAGIC,
@@ -306,7 +307,7 @@ static psrt_status_t hello_check(shm_ep_t *ep, const shm_hello_t *hello, size_t 
         *why = "handshake without a lane (is RLIMIT_NOFILE reached?)";
     if (*why) return PSRT_ERR_PROTOCOL;
     void *base = NULL;
-    psrt_status_t status = psrti_shm_map_peer(fd, sizeof(shm_lane_t), &base, why);
+    psrt_status_t status = psrti_memfd_map(fd, sizeof(shm_lane_t), &base, why);
     if (status != PSRT_OK) return status;
     ep->peer = base;
     ep->peer_task = hello->task;
@@ -356,7 +357,7 @@ static psrt_status_t seg_accept(shm_ep_t *ep, const shm_seg_packet_t *packet, in
         return PSRT_ERR_LIMIT;
     }
     void *base = NULL;
-    psrt_status_t status = psrti_shm_map_peer(fd, packet->bytes, &base, why);
+    psrt_status_t status = psrti_memfd_map(fd, packet->bytes, &base, why);
     if (status != PSRT_OK) return status;
     shm_rseg_t *rseg = malloc(sizeof *rseg);
     if (rseg) {

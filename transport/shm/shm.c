@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memfd.h"
 #include "transport/shm/shm.h"
 #include "transport/transport.h"
 
@@ -27,7 +28,7 @@ static psrt_status_t shm_probe(char *why, size_t why_size)
     }
     int fd;
     void *base = NULL;
-    psrt_status_t status = psrti_shm_memfd(4096, false, &fd, &base);
+    psrt_status_t status = psrti_memfd_create(4096, false, &fd, &base);
     if (status != PSRT_OK) {
         snprintf(why, why_size, "%s", psrt_last_error());
         return status;

@@ -9,7 +9,7 @@
  * carries the handshake, descriptors of data segments, and one byte to wake a sleeping peer.
  *
  *   lane.c  the ring of messages and the ring of retired descriptors
- *   seg.c   sealed memfd segments, the memory of mem_alloc, the arena
+ *   seg.c   segments (memfds), the memory of mem_alloc, the arena
  *   fence.c who reads what, and taking memory away from a reader
  *   conn.c  listener, dialling, handshake, packets on the socket
  *   ep.c    sending, losing and closing an endpoint
@@ -249,11 +249,6 @@ bool psrti_shm_lane_pending(const shm_ep_t *ep); /* is there anything to read? *
 
 /* ---- seg.c ------------------------------------------------------------------------------------ */
 
-/* A mapped memfd of `bytes`, sealed. With `huge` its pages are there and large where possible. */
-psrt_status_t psrti_shm_memfd(uint64_t bytes, bool huge, int *fd_p, void **base_p);
-/* Maps a memfd of exactly `bytes` from a peer for reading, if it is sealed; never closes fd. `why`
- * gets a static text on failure. */
-psrt_status_t psrti_shm_map_peer(int fd, uint64_t bytes, void **base_p, const char **why);
 shm_seg_t *psrti_shm_seg_find(shm_iface_t *iface, const void *data, uint64_t len);
 psrt_status_t psrti_shm_seg_temp(shm_iface_t *iface, uint64_t bytes, shm_seg_t **seg_p);
 void psrti_shm_seg_free(shm_iface_t *iface, shm_seg_t *seg);
