@@ -294,7 +294,7 @@ struct psrti_comm {
     uint64_t early_max;      /* of a member */
     psrti_coll_topo_t *topo; /* once ready */
     psrti_coll_tune_t *tune; /* its own rules; NULL: those of the engine */
-    uint64_t hidden; /* calls that the user did not make */
+    uint64_t hidden;         /* calls that the user did not make */
     psrti_colllane_t lane;
     psrti_collslot_t slots[PSRTI_COLL_AHEAD];
     psrti_collpast_t past[PSRTI_COLL_HISTORY];

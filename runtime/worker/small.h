@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small collectives of a communicator whose members are on one host go through shared memory (coll/flat.h,
- * docs/adr/0015): a call that waits runs in its caller's thread, without the baton; others, and those that wait for
+ * docs/adr/0016): a call that waits runs in its caller's thread, without the baton; others, and those that wait for
  * long, are operations moved by whoever holds it.
  *
  * Invariants
  *  - All members decide alike: a communicator takes this way if every member said, when it was made, that it reads the
- *    memory of all others; a call takes it if psrti_flat_fits says so and PSRT_COLL_TUNE does not name its collective.
+ *    memory of all others; a call takes it if psrti_flat_fits says so and no rule names one algorithm for its collective whatever the size.
  *  - Every call is counted by the engine in the order in which it was made. What ran without the baton waits in a ring, and
  *    is counted before the engine begins a call, hears of one, or says how many there were.
  *  - One thread at a time touches the flat object: the holder of the baton while operations are in the queue, else the

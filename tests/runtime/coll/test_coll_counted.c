@@ -9,9 +9,9 @@
 
 #define MINUTE (60 * FB_SECOND)
 
-static const psrti_coll_call_t little = {
-    .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 4
-};
+static const psrti_coll_call_t little = { .what = PSRTI_COLL_ALLREDUCE,
+                                          .dtype = PSRT_F32,
+                                          .count = 4 };
 
 static psrti_coll_call_t as_engine(uint64_t count)
 {
@@ -139,12 +139,13 @@ Test(coll_counted, texts_count_from_where_the_user_began)
     psrti_coll_count(comms[0], &little);
     psrti_coll_queue(comms[0], &little, &op);
     psrti_coll_describe(&op, text, sizeof text);
-    cr_assert_str_eq(text, "allreduce of 4 f32 sum, in communicator w: calls before it have not ended");
+    cr_assert_str_eq(text,
+                     "allreduce of 4 f32 sum, in communicator w: calls before it have not ended");
     psrti_coll_begin(&op, 0);
     psrti_coll_watch(&op, 4, 0, 1);
     psrti_coll_describe(&op, text, sizeof text);
-    cr_assert(strstr(text, "allreduce of 4 f32 sum, call 2 of communicator w: rank 2") == text, "%s",
-              text);
+    cr_assert(strstr(text, "allreduce of 4 f32 sum, call 2 of communicator w: rank 2") == text,
+              "%s", text);
     psrti_coll_queue(comms[0], &little, &op);
     psrti_coll_begin(&op, 1); /* the last one that was counted */
     cr_assert_eq(op.seq, 4);

@@ -59,6 +59,7 @@ static void open_rig(rig_t *r, const char *timeout)
         psrti_client_create(0, PSRTI_NS_PER_S, PSRTI_NS_PER_S, w->kernels, &env, &w->client),
         PSRT_OK);
     psrti_list_init(&w->comms);
+    psrti_list_init(&w->fusions);
     psrti_list_init(&w->smalls);
     psrti_list_init(&w->active_smalls);
     cr_assert_eq(psrti_comms_open(w), PSRT_OK, "%s", psrt_last_error());
