@@ -75,6 +75,17 @@ uint32_t psrti_view_live_workers(const psrti_view_t *view)
     return live;
 }
 
+uint32_t psrti_view_pollers(const psrti_view_t *view, const char *host)
+{
+    uint32_t pollers = 0;
+
+    for (uint32_t i = 0; i < view->nworkers; i++)
+        pollers += view->workers[i].alive && !strcmp(view->workers[i].host, host);
+    for (uint32_t i = 0; i < view->nowners; i++)
+        pollers += view->owners[i].alive && !strcmp(view->owners[i].host, host);
+    return pollers;
+}
+
 uint32_t psrti_view_live_servers(const psrti_view_t *view)
 {
     uint32_t live = 0;

@@ -55,6 +55,8 @@ psrti_view_t *psrti_view_ref(psrti_view_t *view);
 void psrti_view_unref(psrti_view_t *view); /* NULL allowed */
 uint32_t psrti_view_live_workers(const psrti_view_t *view);
 uint32_t psrti_view_live_servers(const psrti_view_t *view);
+/* Threads of the living that poll on this host: of servers, and one of each worker. */
+uint32_t psrti_view_pollers(const psrti_view_t *view, const char *host);
 /* What is different in `view` from `old`, for people: "worker:1 died, server:0 joined at node7"; "" if
  * nobody came or went; with `old` NULL how many there are. Cut to `size`. */
 void psrti_view_changes(const psrti_view_t *old, const psrti_view_t *view, char *buf, size_t size);

@@ -105,9 +105,12 @@ static void drop_stale_links(sthread_t *t, const psrti_view_t *v)
 
 void psrti_server_view(sthread_t *t, const psrti_view_t *v)
 {
-    for (uint32_t i = 0; !t->shard && i < v->nowners; i++)
-        if (v->owners[i].server == t->server->p.rank && v->owners[i].thread == t->index)
-            create_shard(t, i, v->nowners);
+    for (uint32_t i = 0; i < v->nowners; i++) {
+        const psrti_view_owner_t *o = &v->owners[i];
+        if (o->server != t->server->p.rank || o->thread != t->index) continue;
+        psrti_spin_crowd(&t->spin, psrti_view_pollers(v, o->host));
+        if (!t->shard) create_shard(t, i, v->nowners);
+    }
     drop_stale_links(t, v);
 }
 

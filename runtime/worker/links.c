@@ -218,6 +218,7 @@ void psrti_links_view(psrti_worker_t *w, psrti_view_t *view)
     psrti_view_unref(w->view);
     w->view = psrti_view_ref(view);
     psrti_client_view(w->client, view);
+    psrti_spin_crowd(&w->spin, psrti_view_pollers(view, view->workers[w->p.rank].host));
     pthread_mutex_lock(&w->lock);
     int lost = w->status != PSRT_OK;
     pthread_mutex_unlock(&w->lock);

@@ -80,3 +80,64 @@ Test(spin, the_more_often_others_run_the_more_waits_sleep)
     others_run(&s, PSRTI_SPIN_GAP_NS + 1);
     cr_assert_eq(wary_waits(&s), 1u);
 }
+
+/* ---- in a crowd --------------------------------------------------------------------------------- */
+
+static psrti_spin_t crowd(void)
+{
+    psrti_spin_t s;
+    psrti_spin_init(&s, MAX_NS, 2);
+    psrti_spin_crowd(&s, 3);
+    return s;
+}
+
+/* Offers of a wait in which nothing comes; each takes so long. */
+static unsigned offers(psrti_spin_t *s, uint64_t took)
+{
+    uint64_t now = 9000000;
+    unsigned n = 0;
+    psrti_spin_begin(s);
+    while (psrti_spin_goes_on(s, now)) {
+        n += psrti_spin_offers(s, now) != 0;
+        s->switches = 7;
+        psrti_spin_learn(s, took, now += took, 8);
+    }
+    return n;
+}
+
+Test(spin, as_many_pollers_as_cores_are_no_crowd)
+{
+    psrti_spin_t s = crowd();
+    psrti_spin_crowd(&s, 2); /* one has left */
+    cr_assert_eq(psrti_spin_offers(&s, s.start), 0);
+    cr_assert_eq(spun(&s), MAX_NS);
+}
+
+Test(spin, each_poll_in_a_crowd_is_an_offer_until_it_sleeps)
+{
+    psrti_spin_t s = crowd();
+    cr_assert_eq(offers(&s, 3000), PSRTI_SPIN_CROWD_OFFERS);
+    cr_assert_eq(offers(&s, 3000), PSRTI_SPIN_CROWD_OFFERS); /* the next wait is another spin */
+}
+
+Test(spin, a_crowd_that_works_does_not_make_wary)
+{
+    psrti_spin_t s = crowd();
+    cr_assert_eq(offers(&s, 4 * PSRTI_SPIN_GAP_NS), 1 + (MAX_NS - 1) / (4 * PSRTI_SPIN_GAP_NS));
+    cr_assert_eq(s.wary, 0u);
+}
+
+Test(spin, in_a_crowd_one_that_computes_gets_no_more_offers)
+{
+    psrti_spin_t s = crowd();
+    psrti_spin_learn(&s, PSRTI_SPIN_CROWD_GAP_NS + 1, 1, 8);
+    cr_assert_eq(wary_waits(&s), 1u);
+}
+
+Test(spin, who_must_not_spin_does_not_in_a_crowd_either)
+{
+    psrti_spin_t s;
+    psrti_spin_init(&s, 0, 2);
+    psrti_spin_crowd(&s, 9);
+    cr_assert_eq(psrti_spin_again(&s), 0);
+}

@@ -77,3 +77,16 @@ Test(view, a_long_text_is_cut)
     psrti_view_unref(old);
     psrti_view_unref(now);
 }
+
+Test(view, pollers_of_a_host_are_its_living_workers_and_threads_of_servers)
+{
+    psrti_view_t *v = start();
+    cr_assert_eq(psrti_view_pollers(v, "w1"), 1u);
+    cr_assert_eq(psrti_view_pollers(v, "s0"), 2u);
+    snprintf(v->workers[0].host, PSRTI_VIEW_HOST, "s0");
+    cr_assert_eq(psrti_view_pollers(v, "s0"), 3u);
+    v->workers[0].alive = v->owners[1].alive = 0;
+    cr_assert_eq(psrti_view_pollers(v, "s0"), 1u);
+    cr_assert_eq(psrti_view_pollers(v, "w2"), 0u);
+    psrti_view_unref(v);
+}
