@@ -342,6 +342,47 @@ static void case_hold(world_t *w)
 
 Test(conformance, hold, .timeout = 120) { for_each_transport(case_hold); }
 
+/* As an engine does that finds in on_msg that it can use what it just held. */
+static psrt_rx_t hold_and_release(peer_t *peer, psrt_msg_t *msg)
+{
+    psrt_msg_t copy = *msg;
+    static uint8_t data[40000];
+    if (read_payload(peer, &copy, data) == PSRT_OK && filled_with(data, copy.len, copy.hdr.seq))
+        peer->held_count++;
+    peer->ops->release(peer->iface, &copy);
+    return PSRT_RX_HOLD;
+}
+
+static void case_release_inside(world_t *w)
+{
+    enum { COUNT = 40, LEN = 40000 };
+    peer_open(w, 0, 0);
+    peer_t *b = peer_open(w, 1, 1);
+    seen_ep_t *out, *in;
+    connect_pair(w, &out, &in);
+    b->hook = hold_and_release;
+    static uint8_t data[COUNT][LEN];
+    test_tx_t tx[COUNT];
+    for (uint64_t i = 0; i < COUNT; i++) {
+        uint64_t len = i % 2 ? LEN : 100 * i;
+        tx_init(&tx[i]);
+        fill(data[i], len, i);
+        int pending = send_ctrl(w, out->ep, data[i], len, i, &tx[i].tx) == PSRT_IN_PROGRESS;
+        if (i % 3 == 0) PUMP_UNTIL(w, b->held_count == i + 1 && (!pending || tx[i].done));
+    }
+    PUMP_UNTIL(w, b->held_count == COUNT);
+    pump(w);
+    for (size_t i = 0; i < COUNT; i++)
+        cr_assert(tx[i].done <= 1 && (!tx[i].done || tx[i].status == PSRT_OK), "%s: tx %zu",
+                  w->ops->name, i);
+    b->held_count = 0;
+}
+
+Test(conformance, release_inside_on_msg, .timeout = 120)
+{
+    for_each_transport(case_release_inside);
+}
+
 /* ---- flow control ------------------------------------------------------------------------------ */
 
 /* Sends to a receiver that does nothing until AGAIN lasts. Returns the number of messages taken. */

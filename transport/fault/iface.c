@@ -191,13 +191,14 @@ static psrt_rx_t give(fault_iface_t *iface, fault_ep_t *ep, const psrt_msg_t *in
     psrt_msg_t msg = *inner;
     msg.ep = &ep->base;
     msg.impl = (void *)(uintptr_t)id;
+    if (!copy) ep->held++; /* release may come before on_msg returns */
     psrt_rx_t verdict = iface->params.on_msg(iface->params.arg, &msg);
     record = psrti_map_get(&iface->received, id);
-    if (!record) return PSRT_RX_DONE; /* the user closed the endpoint */
-    if (verdict != PSRT_RX_HOLD)
-        record_free(iface, record);
-    else if (!copy)
-        ep->held++;
+    /* The user released it, or closed the endpoint, which then is gone. */
+    if (!record) return verdict == PSRT_RX_HOLD ? PSRT_RX_HOLD : PSRT_RX_DONE;
+    if (verdict == PSRT_RX_HOLD) return verdict;
+    if (!copy) ep->held--;
+    record_free(iface, record);
     return verdict;
 }
 

@@ -340,10 +340,10 @@ static void deliver(side_t *side)
     psrt_rx_t verdict = iface->params.on_msg(iface->base.arg, &msg);
     pthread_mutex_lock(&side->link->lock);
 
-    int closed_inside = side->reading != node;
+    int ended_inside = side->reading != node; /* by close, or by release */
     side->reading = NULL;
-    if (closed_inside || verdict != PSRT_RX_HOLD) psrti_map_remove(&iface->received, id);
-    if (closed_inside) return;
+    if (ended_inside || verdict != PSRT_RX_HOLD) psrti_map_remove(&iface->received, id);
+    if (ended_inside) return;
     if (verdict == PSRT_RX_HOLD) {
         psrti_list_push(&side->held, &node->queue);
         return;
@@ -433,6 +433,7 @@ void psrti_inproc_release(psrt_iface_t *base, psrt_msg_t *msg)
     if (!node) return; /* its endpoint was closed */
     side_t *side = side_of(msg->ep);
     pthread_mutex_lock(&side->link->lock);
+    if (side->reading == node) side->reading = NULL; /* before its on_msg returned */
     psrti_list_remove(&node->queue);
     finish(side, node, PSRT_OK);
     pthread_mutex_unlock(&side->link->lock);

@@ -83,7 +83,7 @@ typedef struct psrt_msg {
 
 typedef enum psrt_rx {
     PSRT_RX_DONE, /* payload no longer needed                                                     */
-    PSRT_RX_HOLD, /* receiver copied *msg and will call release(iface, its copy) later            */
+    PSRT_RX_HOLD, /* receiver copied *msg and calls release(iface, its copy) later, or did already */
     PSRT_RX_BAD   /* peer misbehaves: close the endpoint, report LOST with ERR_PROTOCOL           */
 } psrt_rx_t;
 
