@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker with communicators, driven by lines on stdin as agent.c is.
+/* A worker with communicators, driven by lines on stdin as agent.c is. With an argument N, N workers of ranks 0 .. N - 1
+ * as threads of one process, which carry out each line at once; the answer is that of the first one that failed.
  *
  *   create | destroy | quit
  *   comm C [RANKS]                     RANKS: "0,2,1"; answers when all members called
@@ -18,6 +19,7 @@
  * What a rank gives and what must come out are small integers, which all types and orders of summation have
  * exactly; rank and element can be told from them. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +31,20 @@
 #define COMMS 8
 #define IN_FLIGHT 4
 
-static psrt_context_t *ctx;
+#define LINE 1024
+#define WORKERS 16
+
+static _Thread_local psrt_context_t *ctx;
+static _Thread_local const char *rank_setting; /* NULL: the environment has it */
+static _Thread_local char said[2 * LINE];
 
 static void answer(psrt_status_t status, const char *text)
 {
     if (status == PSRT_OK)
-        printf("ok %s\n", text ? text : "");
+        snprintf(said, sizeof said, "ok %s", text ? text : "");
     else
-        printf("err %s %s\n", psrt_status_name(status), text ? text : psrt_last_error());
-    fflush(stdout);
+        snprintf(said, sizeof said, "err %s %s", psrt_status_name(status),
+                 text ? text : psrt_last_error());
 }
 
 /* ---- values ------------------------------------------------------------------------------------ */
@@ -359,9 +366,9 @@ static psrt_status_t finish(call_t *c, psrt_status_t rc, char *text, size_t size
 
 /* ---- commands ---------------------------------------------------------------------------------- */
 
-static psrt_comm_t *comms[COMMS];
-static call_t started;
-static psrt_status_t started_rc;
+static _Thread_local psrt_comm_t *comms[COMMS];
+static _Thread_local call_t started;
+static _Thread_local psrt_status_t started_rc;
 
 static int find(const char *const *names, int n, const char *name)
 {
@@ -406,7 +413,7 @@ static void cmd_run(char *args, int wait)
     answer(rc, rc ? text : NULL);
 }
 
-static uint64_t state;
+static _Thread_local uint64_t state;
 static uint32_t draw(uint32_t below)
 {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -581,13 +588,21 @@ static void of_comm(const char *verb, int at, char *rest)
     }
 }
 
+static void cmd_create(void)
+{
+    const char *settings[] = { rank_setting, NULL };
+    psrt_context_params_t params = PSRT_CONTEXT_PARAMS_INIT;
+    params.settings = settings;
+    answer(psrt_context_create(&params, &ctx), NULL);
+}
+
 static void command(char *line)
 {
     char verb[16] = "";
     int at = -1, used = 0;
     sscanf(line, "%15s %n", verb, &used);
     if (strcmp(verb, "create") == 0) {
-        answer(psrt_context_create(NULL, &ctx), NULL);
+        cmd_create();
     } else if (strcmp(verb, "destroy") == 0) {
         psrt_context_destroy(ctx);
         ctx = NULL;
@@ -612,13 +627,81 @@ static void command(char *line)
     }
 }
 
-int main(void)
+/* ---- workers as threads -------------------------------------------------------------------------- */
+
+static struct {
+    unsigned count;
+    int over;
+    char line[LINE];
+    char said[WORKERS][2 * LINE];
+    pthread_barrier_t begin, end;
+} crowd;
+
+static void *work(void *arg)
 {
-    char line[1024];
-    while (fgets(line, sizeof line, stdin)) {
-        if (strncmp(line, "quit", 4) == 0) break;
+    unsigned rank = (unsigned)(uintptr_t)arg;
+    char setting[32], line[LINE];
+    snprintf(setting, sizeof setting, "PSRT_RANK=%u", rank);
+    rank_setting = setting;
+    while (pthread_barrier_wait(&crowd.begin), !crowd.over) {
+        memcpy(line, crowd.line, sizeof line);
         command(line);
+        memcpy(crowd.said[rank], said, sizeof said);
+        pthread_barrier_wait(&crowd.end);
     }
+    psrt_context_destroy(ctx);
+    return NULL;
+}
+
+static void command_all(const char *line)
+{
+    memcpy(crowd.line, line, LINE);
+    pthread_barrier_wait(&crowd.begin);
+    pthread_barrier_wait(&crowd.end);
+    memcpy(said, crowd.said[0], sizeof said);
+    for (unsigned r = 0; r < crowd.count; r++)
+        if (strncmp(crowd.said[r], "ok", 2) != 0) {
+            memcpy(said, crowd.said[r], sizeof said);
+            return;
+        }
+}
+
+static void serve(int is_crowd)
+{
+    char line[LINE] = "";
+    while (fgets(line, sizeof line, stdin) && strncmp(line, "quit", 4) != 0) {
+        if (is_crowd)
+            command_all(line);
+        else
+            command(line);
+        puts(said);
+        fflush(stdout);
+    }
+}
+
+static int serve_crowd(unsigned count)
+{
+    pthread_t threads[WORKERS];
+    crowd.count = count;
+    if (pthread_barrier_init(&crowd.begin, NULL, count + 1) ||
+        pthread_barrier_init(&crowd.end, NULL, count + 1))
+        return 1;
+    for (unsigned r = 0; r < count; r++)
+        if (pthread_create(&threads[r], NULL, work, (void *)(uintptr_t)r)) abort();
+    serve(1);
+    crowd.over = 1;
+    pthread_barrier_wait(&crowd.begin);
+    for (unsigned r = 0; r < count; r++)
+        pthread_join(threads[r], NULL);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned count = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 0;
+    if (count > WORKERS) return 2;
+    if (count) return serve_crowd(count);
+    serve(0);
     psrt_context_destroy(ctx);
     return 0;
 }
