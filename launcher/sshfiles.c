@@ -156,12 +156,18 @@ static void put_copy(FILE *out, const psrti_sshfiles_t *files)
           out);
 }
 
+static FILE *open_text(char **text, size_t *size)
+{
+    FILE *out = open_memstream(text, size);
+    if (out) return out;
+    psrti_out_of_memory();
+}
+
 char *psrti_sshfiles_command(const psrti_sshfiles_t *files)
 {
     char *text = NULL, tree[33];
     size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) psrti_out_of_memory();
+    FILE *out = open_text(&text, &size);
     tree_hash(files, tree);
     fputs("exec /bin/sh -c '", out);
     put_functions(out, files);
