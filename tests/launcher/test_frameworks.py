@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of TensorFlow and PyTorch train on Fashion-MNIST under psrt-launch, which tells them who
-they are in their own words and ends what never ends by itself. Argument: which."""
+they are in their own words and ends what never ends by itself: here, and on three hosts over ssh.
+Argument: which."""
 import json
 import os
 import pathlib
@@ -9,16 +10,18 @@ import subprocess
 import sys
 import unittest
 
-from launchtest import LaunchTest
+import launchtest
+import sshrig
 
 PROGRAMS = pathlib.Path(__file__).with_name("frameworks")
 TENSORFLOW = pathlib.Path(os.environ["PSRT_TEST_VENVS"]) / "tensorflow" / "bin" / "python"
 PYTORCH = pathlib.Path("/usr/bin/python3")
 SKIP = 77
+launchtest.DEADLINE = 180  # TensorFlow needs many seconds for its start alone
 LEARNT = 0.7  # of ten classes; guessing gives 0.1
 
 
-class Frameworks(LaunchTest):
+class Frameworks(launchtest.LaunchTest):
 
     def setUp(self):
         super().setUp()
@@ -26,6 +29,9 @@ class Frameworks(LaunchTest):
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "TF_ENABLE_ONEDNN_OPTS": "0",
             "CUDA_VISIBLE_DEVICES": "",
+            # What are hosts here share the cores of one machine.
+            "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1"
         })
 
@@ -41,6 +47,39 @@ class Frameworks(LaunchTest):
         for value in results.values():
             self.assertGreater(value, LEARNT, out)
         return results, out, err
+
+
+class OverSsh(Frameworks):
+    """The same on network namespaces with an sshd each."""
+    hosts = ("alpha", "beta", "gamma")
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.rig = sshrig.SshRig(cls.hosts, net=89)
+        except sshrig.netns.Unavailable as e:
+            raise unittest.SkipTest(str(e)) from e
+        cls.addClassCleanup(cls.rig.close)
+        cls.rig.wait_until_up()
+
+    def setUp(self):
+        super().setUp()
+        self.env.update(self.rig.environment())
+
+    def start(self, *args, **kwargs):
+        # Left alone gloo listens on the address of the host's name, and all hosts here have one name.
+        return super().start("-H",
+                             ",".join(self.hosts),
+                             "-x",
+                             "GLOO_SOCKET_IFNAME=eth0",
+                             *args,
+                             before=self.rig.command([]),
+                             **kwargs)
+
+    def assert_nothing_left(self, at_once=False):
+        super().assert_nothing_left(at_once)
+        self.wait_for(lambda: not any(self.rig.processes(h) for h in self.hosts),
+                      "processes are left on the hosts")
 
 
 class TensorFlow(Frameworks):
@@ -63,7 +102,7 @@ class TensorFlow(Frameworks):
         file.write_text(json.dumps(job), encoding="utf-8")
         results, out, _ = self.train("--config", str(file))
         self.assertEqual(list(results), ["chief:0"])
-        self.assertIn("steps 600", out)
+        self.assertIn("steps 400", out)
         self.assertIn("/job:ps/replica:0/task:0 /job:ps/replica:0/task:1", out)
 
     def test_addresses_in_flags(self):
@@ -75,6 +114,10 @@ class TensorFlow(Frameworks):
         self.assertEqual(sorted(results), ["worker:0", "worker:1"])
 
 
+class TensorFlowOverSsh(OverSsh, TensorFlow):
+    pass
+
+
 class PyTorch(Frameworks):
 
     def test_data_parallel(self):
@@ -82,6 +125,10 @@ class PyTorch(Frameworks):
                                      str(PROGRAMS / "ddp.py"))
         self.assertEqual(sorted(results), ["worker:0", "worker:1", "worker:2"])
         self.assertEqual(len(set(results.values())), 1, out)
+
+
+class PyTorchOverSsh(OverSsh, PyTorch):
+    pass
 
 
 def missing(which):
@@ -98,12 +145,16 @@ def missing(which):
 
 def main():
     which = {"tensorflow": TensorFlow, "pytorch": PyTorch}[sys.argv[1]]
+    remote = {TensorFlow: TensorFlowOverSsh, PyTorch: PyTorchOverSsh}[which]
     reason = missing(which)
     if reason:
         print(f"[SKIP] {reason}", flush=True)
         return SKIP
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(which)
-    return not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful()
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite([load(which), load(remote)]))
+    for _, reason in result.skipped:
+        print(f"[SKIP] over ssh: {reason}", flush=True)
+    return not result.wasSuccessful()
 
 
 if __name__ == "__main__":

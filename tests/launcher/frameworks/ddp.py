@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fashion
 
-STEPS = 400
+STEPS = 200
 
 
 def model():

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import fashion
 
-STEPS = 600
+STEPS = 400
 
 
 def parse():
