@@ -144,26 +144,25 @@ static void begin_stop(psrti_core_t *core, psrti_cause_t cause)
         set_step(core, PSRTI_STEP_ASK, core->grace_ns / 2);
 }
 
-/* What is restarted also after a success (TensorBoard) never ends by itself. */
-static void stop_endless(psrti_core_t *core)
+/* What is restarted also after a success (TensorBoard) never ends by itself; without a coordinator
+ * nobody tells the servers when all workers have finished with them. */
+static int must_be_asked(const psrti_core_t *core, const psrti_role_t *role)
 {
-    for (size_t i = 0; i < core->count; i++) {
-        const psrti_role_t *role = role_of(core, i);
-        if (serves(role) || role->restart.when != PSRTI_RESTART_ALWAYS) continue;
-        if (has_process(&core->tasks[i]))
-            psrti_core_push(
-                core, (psrti_action_t){ .kind = PSRTI_DO_STOP, .task = i, .how = PSRTI_STOP_TERM });
-    }
+    if (serves(role)) return !core->has_coordinator;
+    return role->restart.when == PSRTI_RESTART_ALWAYS;
 }
 
-/* Servers and coordinator of libpsrt leave by themselves when all workers have finished with them;
- * without a coordinator nobody tells the servers. */
+/* Servers and coordinator of libpsrt leave by themselves when all workers have finished with them. */
 static void begin_drain(psrti_core_t *core)
 {
     core->draining = 1;
     drop_starts(core);
-    if (!core->has_coordinator) stop_tasks(core, 0, 1, PSRTI_STOP_TERM);
-    stop_endless(core);
+    for (size_t i = 0; i < core->count; i++) {
+        if (!must_be_asked(core, role_of(core, i)) || !has_process(&core->tasks[i])) continue;
+        core->tasks[i].asked = 1;
+        psrti_core_push(
+            core, (psrti_action_t){ .kind = PSRTI_DO_STOP, .task = i, .how = PSRTI_STOP_TERM });
+    }
     set_step(core, PSRTI_STEP_ASK, core->grace_ns);
 }
 
@@ -321,7 +320,7 @@ static void judge_end(psrti_core_t *core, size_t task)
         /* The rest of a graceful stop waited for the users. */
         if (core->step == PSRTI_STEP_ASK && users_ended(core)) core->step_ns = core->now;
     } else if (core->draining) {
-        if (failed && core->step == PSRTI_STEP_ASK)
+        if (failed && core->step == PSRTI_STEP_ASK && !t->asked)
             psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_AFTER_END, .task = task });
     } else if (t->by_user) {
         t->again = 1;
@@ -349,9 +348,9 @@ static void settle(psrti_core_t *core, size_t task)
         psrti_core_set_phase(core, task, PSRTI_PHASE_PENDING);
         return;
     }
-    psrti_phase_t phase = !psrti_end_failed(&t->end)    ? PSRTI_PHASE_DONE
-                          : t->after_stop || t->by_user ? PSRTI_PHASE_STOPPED
-                                                        : PSRTI_PHASE_FAILED;
+    psrti_phase_t phase = !psrti_end_failed(&t->end)                ? PSRTI_PHASE_DONE
+                          : t->after_stop || t->by_user || t->asked ? PSRTI_PHASE_STOPPED
+                                                                    : PSRTI_PHASE_FAILED;
     psrti_core_set_phase(core, task, t->shedding ? PSRTI_PHASE_SHED : phase);
     t->again = t->shedding = 0;
 }

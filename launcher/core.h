@@ -53,6 +53,7 @@ typedef struct psrti_core_task {
     int fatal;                    /* its end ends the job */
     int gone, output_open;        /* of the last attempt */
     int ever_started, after_stop; /* after_stop: its end does not count */
+    int asked;                    /* to end, while the job drains */
 } psrti_core_task_t;
 
 typedef enum psrti_action_kind {

@@ -41,12 +41,13 @@ class Tfrun(Compat):
 
     def test_a_line_of_tfrun(self):
         # The words are joined and a shell has them; ps run the same and never end by themselves.
-        out, _ = self.tfrun("-w", "2", "-s", "1", "--worker-logs", "*", "--", "echo",
+        out, err = self.tfrun("-w", "2", "-s", "1", "--worker-logs", "*", "--", "echo",
                             "{job_name}:{task_index}", "ps={ps_hosts}", "w={worker_hosts}", "'a",
                             " b'", "${{TFMESOS_DISTRIBUTED}}", "{{x}};", "touch",
                             f"{self.work}/{{job_name}};", "[ {job_name} = worker ] ||",
                             "exec sleep 1000; until", f"[ -e {self.work}/ps ];", "do sleep 0.01;",
                             "done")
+        self.assertEqual(err, "")  # to stop the ps is nothing to speak of
         lines = sorted(out.splitlines())
         self.assertEqual([line.split("]")[0] for line in lines], ["[ps:0", "[worker:0", "[worker:1"])
         one = r"127\.0\.0\.1:\d+"
