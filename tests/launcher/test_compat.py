@@ -2,7 +2,9 @@
 """Lines that were written for tfrun and psd_run."""
 import json
 import os
+import pathlib
 import re
+import shlex
 import signal
 
 from launchtest import LaunchTest, main
@@ -220,6 +222,27 @@ class PsdRun(Compat):
         self.refused("one word", "-c", self.config(), "two", "words")
         self.refused("one word", "-c", self.config())
         self.refused("only beside a configuration of psd_run", "-o", "logs", "--", "x")
+
+
+class Page(Compat):
+    """docs/coming-from.md: what it says is a line of psrt-launch is one."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "coming-from.md"
+
+    def test_every_line(self):
+        nodes = {"worker_nodes": ["a"], "server_nodes": ["b"]}
+        (self.work / "config.json").write_text(json.dumps(nodes), encoding="utf-8")
+        lines = re.findall(r"^    psrt-launch (.*)$", self.page.read_text(encoding="utf-8"), re.M)
+        self.assertGreaterEqual(len(lines), 9)
+        for line in lines:
+            words = shlex.split(line)
+            if words[0] == "tfrun":
+                words.insert(1, "--dry-run")
+            elif words[0] != "render":
+                words.insert(0, "plan")
+            with self.subTest(line):
+                code, out, err = self.launch(*words, cwd=self.work)
+                self.assertEqual((code, err), (0, ""))
+                self.assertTrue(out)
 
 
 class TensorBoard(Compat):
