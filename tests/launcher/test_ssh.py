@@ -127,6 +127,28 @@ class Course(SshTest):
             self.assertIn(f"[worker:{rank}] last {rank}\n", err)
 
 
+    def test_strangers_at_the_controller(self):
+        """Many connections of others, silent ones and such as talk, while the job runs."""
+        go = self.root / "go"
+        proc = self.begin(f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; echo done $RANK")
+        sockets = subprocess.run(self.rig.command(["ss", "-Hltnp"]), capture_output=True, text=True,
+                                 check=True).stdout
+        port = re.search(r"\*:(\d+) .*psrt-launch", sockets)[1]
+        script = ("import os, socket, sys\n"
+                  "held = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(400)]\n"
+                  "for i, s in enumerate(held):\n"
+                  "    try: i % 2 and s.sendall(os.urandom(1000))\n"
+                  "    except OSError: pass\n"
+                  "print('there', flush=True); sys.stdin.read()")
+        with subprocess.Popen(self.rig.command([sys.executable, "-c", script, port]),
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as strangers:
+            self.assertEqual(strangers.stdout.readline(), b"there\n")
+            go.touch()
+            code, out, err = self.end(proc)
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(sorted(re.findall(r"done \d", out)), ["done 0", "done 1", "done 2"])
+
+
 class Hosts(SshTest):
     """What is known of the hosts before tasks start."""
 
