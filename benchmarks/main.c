@@ -6,6 +6,7 @@
 
 #include "coll.h"
 #include "flags.h"
+#include "fusion.h"
 #include "kernels.h"
 #include "model.h"
 #include "ps.h"
@@ -18,6 +19,7 @@ static const struct {
 } subcommands[] = {
     { "ps", "push, pull and push_pull between workers and servers", bench_ps },
     { "coll", "collectives between workers", bench_coll },
+    { "fusion", "many tensors: an allreduce each, fused, and as one", bench_fusion },
     { "tune", "the fastest algorithm of each collective, as rules for PSRT_COLL_TUNE", bench_tune },
     { "kernels", "copies, sums, conversions and optimizers in memory", bench_kernels },
     { "model", "training steps with the tensors of a real model, without its arithmetic",

@@ -9,8 +9,8 @@
  *
  * Conventions are those of comm.h. Besides:
  *  - In each step all ranks submit the same tensors. A rank may submit a name again when its operation ended.
- *  - `in` and `out` may be the same. Tensors of a bucket that holds one alone, as those of bucket_bytes and more, are
- *    sent out of and into the buffers of the caller; others are copied, once on each side.
+ *  - `in` and `out` may be the same. Large tensors (alone_bytes) are sent out of and into the buffers of the caller,
+ *    others are copied, in and out.
  *  - The results are those of psrt_allreduce for a buffer that holds the whole bucket: the same bits on all ranks.
  *  - After ERR_MISMATCH, ERR_PEER_LOST, ERR_TIMEOUT, ERR_CANCELED or ERR_NO_MEMORY of one operation the fusion has
  *    failed on all members: all operations end with this status, later calls return it. The communicator it was
@@ -32,13 +32,16 @@ typedef struct psrt_fusion psrt_fusion_t;
 typedef struct psrt_fusion_params {
     size_t size;
     uint64_t bucket_bytes; /**< of a bucket at most; 0: 25 MiB. The same on all ranks */
+    /** A tensor of so many bytes goes alone, out of and into the caller's memory; 0: 32 KiB. The same on all
+     *  ranks. */
+    uint64_t alone_bytes;
     /** For how long a tensor that is in no bucket yet waits for others before the ranks agree on one for it;
      *  0: 5 ms. After 200 times as long without progress the ranks tell one another what they wait for. */
     uint64_t cycle_ns;
 } psrt_fusion_params_t;
 #define PSRT_FUSION_PARAMS_INIT                                                                    \
     {                                                                                              \
-        sizeof(psrt_fusion_params_t), 0, 0                                                         \
+        sizeof(psrt_fusion_params_t), 0, 0, 0                                                      \
     }
 
 /**
@@ -62,7 +65,7 @@ psrt_status_t psrt_fusion_create(psrt_comm_t *comm, const psrt_fusion_params_t *
  * @return OK; ERR_INVALID (the text names the argument); ERR_NO_MEMORY; ERR_BUSY the fusion is not ready, or a
  *         tensor of this name was submitted and has not ended; what the fusion failed with. The operation ends
  *         with: OK; ERR_MISMATCH ranks gave another count, dtype or redop (the text names the tensor and both
- *         sides), or another bucket_bytes, or one freed its fusion; ERR_TIMEOUT no progress for PSRT_COLL_TIMEOUT
+ *         sides), or another bucket_bytes or alone_bytes, or one freed its fusion; ERR_TIMEOUT no progress for PSRT_COLL_TIMEOUT
  *         (the text names a tensor and a rank that has not submitted it, or a rank that does not answer);
  *         ERR_PEER_LOST; ERR_CANCELED; ERR_NO_MEMORY; errors of a lost context
  * @threads any  @blocks only with op_p NULL  @since 0.1

@@ -8,6 +8,7 @@
 #include "runtime/worker/fusion.h"
 
 #define BUCKET_BYTES (25ull << 20)
+#define ALONE_BYTES (32u << 10)
 #define CYCLE_NS (5 * PSRTI_NS_PER_MS)
 
 static psrt_status_t may_wait(psrti_worker_t *worker, const char *call, psrt_op_t **op_p)
@@ -31,9 +32,12 @@ psrt_status_t psrt_fusion_create(psrt_comm_t *comm, const psrt_fusion_params_t *
     if (attr.status == PSRT_ERR_BUSY || attr.ranks == 0)
         return psrti_fail(attr.status,
                           "psrt_fusion_create: the communicator is not ready, or none");
-    uint64_t bucket = params ? params->bucket_bytes : 0, cycle = params ? params->cycle_ns : 0;
-    rc = psrti_worker_fusion_create(comm, bucket ? bucket : BUCKET_BYTES, cycle ? cycle : CYCLE_NS,
-                                    &f, &op);
+    psrt_fusion_params_t p = PSRT_FUSION_PARAMS_INIT;
+    if (params) p = *params;
+    if (!p.bucket_bytes) p.bucket_bytes = BUCKET_BYTES;
+    if (!p.alone_bytes) p.alone_bytes = ALONE_BYTES;
+    if (!p.cycle_ns) p.cycle_ns = CYCLE_NS;
+    rc = psrti_worker_fusion_create(comm, &p, &f, &op);
     if (rc) return rc;
     if (op_p) {
         *op_p = op;

@@ -270,7 +270,7 @@ static int cycle_is_over(fuse_t *f, uint64_t now)
     /* The next pass has begun: what this one lacks may never come. Asked once a bucket, the answer does not change. */
     if (worst == HAS_PLACE || f->asked_at == f->begun + 1) return 0;
     f->asked_at = f->begun + 1;
-    f->must_stall = 1;
+    f->stalled |= PSRTI_FUSE_TOLD;
     return 1;
 }
 
@@ -280,7 +280,7 @@ static int wants_round(fuse_t *f, uint64_t now)
     if (!f->nwaiting) f->flushed = 0;
     int cycle = cycle_is_over(f, now), flushed = f->flushed && !f->ncopying;
     int stalled = (f->nwaiting || f->ninflight) && now >= f->compared + f->p.stall;
-    f->must_stall |= stalled || flushed;
+    f->stalled |= (flushed ? PSRTI_FUSE_TOLD : 0) | (stalled ? PSRTI_FUSE_TIMED : 0);
     return cycle || flushed || stalled || f->heard;
 }
 
@@ -288,11 +288,11 @@ static int wants_round(fuse_t *f, uint64_t now)
 static void give_word(fuse_t *f, uint64_t now)
 {
     if (!wants_round(f, now)) return;
-    if (!psrti_fuse_give_word(f, f->must_stall))
+    if (!psrti_fuse_give_word(f))
         psrti_fuse_fail(f, PSRT_ERR_NO_MEMORY, "out of memory for a list of %u tensors",
                         f->nwaiting);
-    if (f->must_stall) f->flushed = 0;
-    f->must_stall = 0;
+    if (f->stalled & PSRTI_FUSE_TOLD) f->flushed = 0;
+    f->stalled = 0;
     f->odd_since = 0;
     f->compared = now;
 }
@@ -382,9 +382,7 @@ void psrti_fuse_describe(const fuse_t *f, const item_t *item, char *buf, size_t 
 
 psrti_fuse_counts_t psrti_fuse_counts(const fuse_t *f)
 {
-    const psrti_fuse_epoch_t *e = psrti_fuse_newest(f);
-    return (psrti_fuse_counts_t){ .rounds = f->rounds,
-                                  .buckets = f->begun,
-                                  .tensors = f->nplan,
-                                  .planned = e ? e->full.count : 0 };
+    return (psrti_fuse_counts_t){
+        .rounds = f->rounds, .buckets = f->begun, .tensors = f->nplan, .planned = f->nbuckets
+    };
 }

@@ -63,6 +63,7 @@ typedef struct psrti_fuse_bucket {
 
 typedef struct psrti_fuse_params {
     uint32_t rank, size;
+    uint64_t alone;   /* bytes of a tensor that has a bucket of its own */
     uint64_t bucket;  /* bytes */
     uint64_t cycle;   /* ns that a tensor without a place waits for others */
     uint64_t stall;   /* ns without progress after which the ranks compare what they have */

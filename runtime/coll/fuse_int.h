@@ -20,7 +20,7 @@ struct psrti_fuse_tensor {
     psrti_fuse_bucket_t *full; /* its bucket of whole passes, and the place there */
     uint64_t offset;
     /* of the round that is being evaluated */
-    int owed;
+    int owed, is_late;       /* late: in a pass from which it was excused */
     uint32_t listed, lister; /* ranks that have it waiting; the first of them */
     psrti_fuse_sig_t listed_sig;
     struct psrti_fuse_entry *entry;
@@ -44,6 +44,10 @@ typedef struct psrti_fuse_entry {
     int used; /* by a bucket before the new plan */
 } psrti_fuse_entry_t;
 
+/* Why a member says that it waits for nothing more: its caller did so, or for long nothing moved. */
+#define PSRTI_FUSE_TOLD 1u
+#define PSRTI_FUSE_TIMED 2u
+
 /* The word of a member, as it comes in. */
 typedef struct psrti_fuse_word {
     uint8_t *bytes;
@@ -53,7 +57,7 @@ typedef struct psrti_fuse_word {
     uint64_t begun;
     psrti_fuse_entry_t *entries;
     uint32_t count;
-    int stalled;
+    unsigned stalled; /* PSRTI_FUSE_TOLD, PSRTI_FUSE_TIMED */
 } psrti_fuse_word_t;
 
 struct psrti_fuse {
@@ -61,9 +65,9 @@ struct psrti_fuse {
     psrti_map_t by_hash;
     psrti_fuse_tensor_t **all; /* in the order in which they became known here */
     uint32_t nall, all_cap;
-    psrti_fuse_tensor_t **plan; /* the planned ones, in order; the same on all ranks */
-    uint32_t nplan, plan_cap;
-    psrti_list_t epochs; /* oldest first */
+    psrti_fuse_tensor_t **plan;         /* the planned ones, in order; the same on all ranks */
+    uint32_t nplan, plan_cap, nbuckets; /* buckets of a pass */
+    psrti_list_t epochs;                /* oldest first */
     psrti_list_t waiting, garbage;
     uint32_t nwaiting, ncopying, ninflight;
 
@@ -76,7 +80,8 @@ struct psrti_fuse {
     uint32_t sent;               /* bytes of it */
     int heard;                   /* somebody else began the round */
 
-    int flushed, must_stall, odd_is_fresh;
+    int flushed, odd_is_fresh;
+    unsigned stalled;              /* for the next word */
     uint64_t odd_since, odd_bytes; /* when something without a place was submitted; 0: nothing */
     uint64_t asked_at;             /* `begun` + 1 when a repeated tensor led to a round */
     uint64_t moved, compared;      /* last progress; last progress or round */
@@ -113,7 +118,7 @@ void psrti_fuse_layout_drop(psrti_fuse_t *f, psrti_fuse_layout_t *layout);
 void psrti_fuse_retire(psrti_fuse_t *f, uint64_t behind);
 
 /* fuse_round.c */
-int psrti_fuse_give_word(psrti_fuse_t *f, int stalled); /* 0: no memory */
+int psrti_fuse_give_word(psrti_fuse_t *f); /* 0: no memory */
 /* The next piece of it into f->piece; its length, 0: all was said. */
 size_t psrti_fuse_next_piece(psrti_fuse_t *f);
 int psrti_fuse_read_words(psrti_fuse_t *f); /* 0: failed */

@@ -10,6 +10,8 @@ typedef psrti_fuse_tensor_t tensor_t;
 typedef psrti_fuse_entry_t entry_t;
 typedef psrti_fuse_epoch_t epoch_t;
 
+#define PATIENCE_MAX (3600 * PSRTI_NS_PER_S)
+
 /* The pass to which number `from` belongs, as the newest plan has it. */
 typedef struct pass {
     epoch_t *e;
@@ -154,17 +156,24 @@ static void begin_pass(fuse_t *f)
     }
 }
 
-/* Tensors that nobody has, while somebody says that it waits for nothing more. 1: the plan changed. */
-static int excuse(fuse_t *f)
+static unsigned why_stalled(const fuse_t *f)
 {
-    int stalled = 0, changed = 0;
+    unsigned why = 0;
     for (uint32_t r = 0; r < f->p.size; r++)
-        stalled |= f->words[0][r].stalled;
-    for (uint32_t i = 0; stalled && i < f->nplan; i++) {
+        why |= f->words[0][r].stalled;
+    return why;
+}
+
+/* Tensors that nobody has, while somebody says that it waits for nothing more. 1: the plan changed. */
+static int excuse(fuse_t *f, uint32_t *excused_p)
+{
+    int changed = 0;
+    for (uint32_t i = 0; i < f->nplan; i++) {
         tensor_t *t = f->plan[i];
         if (!t->owed || t->listed) continue;
         t->owed = 0;
         t->excused = 1;
+        ++*excused_p;
         if (++t->absent < 2) continue;
         t->planned = 0;
         changed = 1;
@@ -200,6 +209,7 @@ static int place(fuse_t *f, tensor_t *t)
 {
     if (!t->planned) {
         t->sig = t->listed_sig;
+        t->is_late = t->excused;
         t->owed = 1;
         t->excused = 0;
         return plan_add(f, t) ? 1 : -1;
@@ -207,6 +217,7 @@ static int place(fuse_t *f, tensor_t *t)
     int changed = !psrti_fuse_same(t->sig, t->listed_sig);
     t->sig = t->listed_sig;
     if (t->excused) {
+        t->is_late = 1;
         t->owed = 1;
         t->excused = 0;
     }
@@ -226,6 +237,16 @@ static int place_listed(fuse_t *f)
             changed |= rc;
         }
     return changed;
+}
+
+/* Time alone led to a round that changed nothing, or took a tensor out that came after all: steps take longer, and will. */
+static void learn_patience(fuse_t *f, unsigned stalled, uint32_t excused)
+{
+    uint64_t most = f->p.timeout ? f->p.timeout / 4 : PATIENCE_MAX;
+    int was_too_short = stalled == PSRTI_FUSE_TIMED && !excused;
+    for (uint32_t i = 0; i < f->nplan && !was_too_short; i++)
+        was_too_short = f->plan[i]->is_late;
+    if (was_too_short && f->p.stall < most) f->p.stall = PSRTI_MIN(2 * f->p.stall, most);
 }
 
 static void find_missing(fuse_t *f)
@@ -280,6 +301,7 @@ static void adopt(fuse_t *f, uint64_t from, int changed)
     }
     if (old) old->end = from;
     e->base = from;
+    f->nbuckets = e->full.count;
     e->end = UINT64_MAX;
     psrti_list_push(&f->epochs, &e->node);
     for (uint32_t i = 0; i < f->nall; i++) {
@@ -294,6 +316,7 @@ static void clear_scratch(fuse_t *f)
     for (uint32_t i = 0; i < f->nall; i++) {
         f->all[i]->owed = 0;
         f->all[i]->listed = 0;
+        f->all[i]->is_late = 0;
     }
 }
 
@@ -308,13 +331,16 @@ void psrti_fuse_merge(fuse_t *f, uint64_t now)
         for (uint32_t i = 0; i < f->nall; i++)
             f->all[i]->excused = 0;
     if (pass.is_over && next_has_begun(f)) begin_pass(f);
-    int changed = excuse(f);
+    unsigned stalled = why_stalled(f);
+    uint32_t excused = 0;
+    int changed = stalled ? excuse(f, &excused) : 0;
     if (changed) plan_compact(f);
     int placed = place_listed(f);
     if (placed < 0) {
         psrti_fuse_fail(f, PSRT_ERR_NO_MEMORY, "out of memory for the plan");
         return;
     }
+    learn_patience(f, stalled, excused);
     find_missing(f);
     adopt(f, from, changed || placed);
     psrti_fuse_retire(f, behind);

@@ -100,7 +100,7 @@ static void find_places(layout_t *layout)
         }
 }
 
-/* One bucket of each type and reduction is open at a time; what is as large as a bucket has one of its own. */
+/* One bucket of each type and reduction is open at a time; what is large has one of its own. */
 int psrti_fuse_pack(fuse_t *f, int all, layout_t *out)
 {
     bucket_t *open[DTYPES][REDOPS] = { { NULL } };
@@ -110,7 +110,7 @@ int psrti_fuse_pack(fuse_t *f, int all, layout_t *out)
         uint64_t bytes = psrti_fuse_bytes(t->sig);
         if (!all && !t->owed) continue;
         bucket_t **at = &open[t->sig.dtype % DTYPES][t->sig.redop % REDOPS], *b = *at;
-        int alone = bytes >= f->p.bucket;
+        int alone = bytes >= PSRTI_MIN(f->p.alone, f->p.bucket);
         if (alone || !b || b->bytes + bytes > f->p.bucket) b = bucket_new(out, t->sig);
         if (!b || !bucket_add(b, t, i)) {
             psrti_fuse_layout_drop(f, out);

@@ -2,7 +2,7 @@
 /* The words of a round: what each member says to all others, in notes.
  *
  * A note is a kind, the round, the length of the word, where this piece begins, and the piece; all little endian. A
- * word is the number of buckets begun, the bytes of a bucket, whether the member waits for nothing more, the number of
+ * word is the number of buckets begun, the bytes of a bucket, those of a tensor that goes alone, why the member waits for nothing more, the number of
  * tensors that wait there, and of each the count, type, reduction, length of the name, name. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef psrti_fuse_word_t word_t;
 
 enum { KIND_PIECE = 1, KIND_LEAVE = 2 };
 #define HEAD 13
-#define WORD_HEAD 21
+#define WORD_HEAD 29
 #define ENTRY_HEAD 11
 #define WORD_MAX (64u << 20)
 
@@ -42,7 +42,7 @@ static uint8_t *put_entry(uint8_t *to, const psrti_fuse_item_t *item)
     return to + ENTRY_HEAD + len;
 }
 
-int psrti_fuse_give_word(fuse_t *f, int stalled)
+int psrti_fuse_give_word(fuse_t *f)
 {
     word_t *w = &f->words[0][f->p.rank];
     size_t size = word_size(f);
@@ -50,8 +50,9 @@ int psrti_fuse_give_word(fuse_t *f, int stalled)
     if (!w->bytes) return 0;
     psrti_put64(w->bytes, f->begun);
     psrti_put64(w->bytes + 8, f->p.bucket);
-    w->bytes[16] = stalled != 0;
-    psrti_put32(w->bytes + 17, f->nwaiting);
+    psrti_put64(w->bytes + 16, f->p.alone);
+    w->bytes[24] = (uint8_t)f->stalled;
+    psrti_put32(w->bytes + 25, f->nwaiting);
     uint8_t *to = w->bytes + WORD_HEAD;
     for (psrti_list_t *it = f->waiting.next; it != &f->waiting; it = it->next)
         to = put_entry(to, PSRTI_LIST_ENTRY(it, psrti_fuse_item_t, node));
@@ -138,21 +139,25 @@ static size_t read_entry(fuse_t *f, const uint8_t *at, size_t left, psrti_fuse_e
     return e->tensor ? ENTRY_HEAD + (size_t)at[10] : 0;
 }
 
+static int same_param(fuse_t *f, uint32_t rank, const char *name, uint64_t theirs, uint64_t own)
+{
+    int is_lower = rank < f->p.rank;
+    if (theirs == own) return 1;
+    psrti_fuse_fail(f, PSRT_ERR_MISMATCH, "%s is %llu on rank %u and %llu on rank %u", name,
+                    (unsigned long long)(is_lower ? theirs : own), PSRTI_MIN(rank, f->p.rank),
+                    (unsigned long long)(is_lower ? own : theirs), PSRTI_MAX(rank, f->p.rank));
+    return 0;
+}
+
 static int read_word(fuse_t *f, uint32_t rank)
 {
     word_t *w = &f->words[0][rank];
-    uint64_t bucket = psrti_get64(w->bytes + 8);
-    uint32_t count = psrti_get32(w->bytes + 17), at = WORD_HEAD;
-    if (bucket != f->p.bucket) {
-        uint64_t own = f->p.bucket;
-        psrti_fuse_fail(
-            f, PSRT_ERR_MISMATCH, "bucket_bytes is %llu on rank %u and %llu on rank %u",
-            (unsigned long long)(rank < f->p.rank ? bucket : own), PSRTI_MIN(rank, f->p.rank),
-            (unsigned long long)(rank < f->p.rank ? own : bucket), PSRTI_MAX(rank, f->p.rank));
+    uint32_t count = psrti_get32(w->bytes + 25), at = WORD_HEAD;
+    if (!same_param(f, rank, "bucket_bytes", psrti_get64(w->bytes + 8), f->p.bucket) ||
+        !same_param(f, rank, "alone_bytes", psrti_get64(w->bytes + 16), f->p.alone))
         return 0;
-    }
     w->begun = psrti_get64(w->bytes);
-    w->stalled = w->bytes[16];
+    w->stalled = w->bytes[24];
     if (count > w->total / ENTRY_HEAD) return 0;
     w->entries = calloc(count ? count : 1, sizeof *w->entries);
     if (!w->entries) {

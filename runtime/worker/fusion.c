@@ -54,15 +54,17 @@ static psrt_fusion_t *fusion_new(psrti_worker_t *w, const psrti_fuse_params_t *p
     return f;
 }
 
-psrt_status_t psrti_worker_fusion_create(psrt_comm_t *parent, uint64_t bucket_bytes, uint64_t cycle,
+psrt_status_t psrti_worker_fusion_create(psrt_comm_t *parent, const psrt_fusion_params_t *params,
                                          psrt_fusion_t **fusion_p, psrt_op_t **op_p)
 {
     psrti_worker_t *w = parent->worker;
     uint64_t timeout = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_TIMEOUT);
+    uint64_t cycle = params->cycle_ns;
     uint64_t stall = cycle > UINT64_MAX / STALL_CYCLES ? UINT64_MAX / 2 : STALL_CYCLES * cycle;
     psrti_fuse_params_t p = { .rank = parent->rank,
                               .size = parent->ranks,
-                              .bucket = bucket_bytes,
+                              .alone = params->alone_bytes,
+                              .bucket = params->bucket_bytes,
                               .cycle = cycle,
                               .stall = timeout ? PSRTI_MIN(stall, timeout / 4) : stall,
                               .timeout = timeout };

@@ -8,7 +8,8 @@
 #include "runtime/coll/fuse.h"
 #include "runtime/worker/worker.h"
 
-psrt_status_t psrti_worker_fusion_create(psrt_comm_t *parent, uint64_t bucket_bytes, uint64_t cycle,
+/* All of params is set. */
+psrt_status_t psrti_worker_fusion_create(psrt_comm_t *parent, const psrt_fusion_params_t *params,
                                          psrt_fusion_t **fusion_p, psrt_op_t **op_p);
 void psrti_worker_fusion_free(psrt_fusion_t *fusion);
 /* Arguments are checked. */

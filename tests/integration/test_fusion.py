@@ -64,15 +64,16 @@ class Fusion(JobTest):
                                                  ("shm", 2, 4, 20000), ("shm", 5, 2, 0),
                                                  ("zmq", 2, 1, 50000), ("zmq", 3, 3, 100000)):
             with self.subTest(transport=transport, ranks=ranks, threads=threads):
-                job, w = self.world(ranks, bytes, PSRT_TRANSPORT=transport)
+                # a long cycle: no stall falls into the steps that are counted
+                job, w = self.world(ranks, bytes, 50000, PSRT_TRANSPORT=transport)
                 every(w, f"steps 1 0 3 all {threads}", LONG)
                 before = [a.facts() for a in w]
-                every(w, f"steps 2 3 25 all {threads}", LONG)
+                every(w, f"steps 2 3 15 all {threads}", LONG)
                 for a, b in zip(w, before):
                     f = a.facts()
                     self.assertEqual(f["rounds"], b["rounds"])
                     self.assertEqual(f["tensors"], "60")
-                    self.assertEqual(int(f["sent"]), int(b["sent"]) + 22 * int(f["buckets"]))
+                    self.assertEqual(int(f["sent"]), int(b["sent"]) + 12 * int(f["buckets"]))
                     self.assertLess(int(f["buckets"]), 40)
                 every(w, "free")
                 self.finish(job, w)

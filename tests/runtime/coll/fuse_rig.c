@@ -135,7 +135,8 @@ static int submit(fr_rig_t *rig, uint32_t r)
     psrti_fuse_sig_t sig;
     uint64_t offset = 0;
     char name[16];
-    if (rank->status || rank->next == rank->count) return 0;
+    if (rank->status || rank->next == rank->count || rig->now < rank->may_go) return 0;
+    if (rank->next == rank->count / 2) rank->may_go = rig->now + rig->pause;
     uint32_t t = rank->order[rank->next++];
     (void)rig->program(rig, r, rank->step, t, &sig);
     snprintf(name, sizeof name, "t%u", t);
@@ -212,7 +213,10 @@ static void let_time_pass(fr_rig_t *rig)
 {
     uint64_t t = UINT64_MAX;
     for (uint32_t r = 0; r < rig->n; r++)
-        if (!rig->rank[r].status) t = PSRTI_MIN(t, rig->rank[r].timer);
+        if (!rig->rank[r].status) {
+            t = PSRTI_MIN(t, rig->rank[r].timer);
+            if (rig->rank[r].may_go > rig->now) t = PSRTI_MIN(t, rig->rank[r].may_go);
+        }
     cr_assert(t != UINT64_MAX, "all wait for one another at %llu ns", (unsigned long long)rig->now);
     rig->now = PSRTI_MAX(rig->now, t);
     for (uint32_t r = 0; r < rig->n; r++)
@@ -226,6 +230,7 @@ void fr_run(fr_rig_t *rig, uint64_t seed)
     for (uint32_t r = 0; r < rig->n; r++) {
         psrti_fuse_params_t p = { .rank = r,
                                   .size = rig->n,
+                                  .alone = rig->alone ? rig->alone : UINT64_MAX,
                                   .bucket = rig->bucket,
                                   .cycle = 5 * FR_MS,
                                   .stall = 1000 * FR_MS,

@@ -26,7 +26,7 @@ typedef struct fr_rank {
     uint64_t begun;
     fr_bucket_t running[FR_TENSORS * 4];
     uint32_t nrunning;
-    uint64_t timer;
+    uint64_t timer, may_go;
     psrt_status_t status;
     char text[PSRTI_FUSE_TEXT];
     uint64_t rounds_at[64]; /* rounds when it came to this step */
@@ -38,10 +38,10 @@ typedef int (*fr_program_fn)(const fr_rig_t *rig, uint32_t rank, uint32_t step, 
 
 struct fr_rig {
     uint32_t n, steps, tensors;
-    uint64_t bucket;
+    uint64_t bucket, alone;
     int flush;
     fr_program_fn program;
-    uint64_t timeout;
+    uint64_t timeout, pause; /* pause: in the middle of a step */
     /* the rig's */
     uint64_t random, now;
     fr_rank_t rank[FR_RANKS];
