@@ -104,4 +104,16 @@ class Model(unittest.TestCase):
         self.assertEqual(run(BENCH, "model", "--help")[0], 0)
 
 
+
+class Fusion(unittest.TestCase):
+    def test_runs_and_checks(self):
+        code, out, err = run(BENCH, "fusion", "--tensors", str(MODELS / "resnet50.tsv"), "--divide", "1000",
+                             "--steps", "2")
+        self.assertEqual((code, err), (0, ""), out)
+        self.assertRegex(out, r"(?m)^ +161 +\d+ +1 ")
+        code, _, err = run(BENCH, "fusion")
+        self.assertEqual(code, 2)
+        self.assertIn("--tensors FILE is missing", err)
+
+
 unittest.main()
