@@ -91,13 +91,11 @@ static int check(const bench_t *b, const char *what)
 }
 
 /* Median time of a step in microseconds, and whether the sums are right; negative: failed. */
-static double measure(bench_t *b, const char *what,
-                      psrt_status_t (*submit)(bench_t *b, size_t i))
+static double measure(bench_t *b, const char *what, psrt_status_t (*submit)(bench_t *b, size_t i))
 {
     memset(b->sum, 0, b->model.elements * sizeof *b->sum);
     for (uint32_t i = 0; i < b->options->steps + WARM_UP; i++) {
-        if (psrt_comm_barrier(b->comm, NULL) != PSRT_OK)
-            return bench_fail("%s", psrt_last_error());
+        if (psrt_comm_barrier(b->comm, NULL) != PSRT_OK) return bench_fail("%s", psrt_last_error());
         uint64_t start = bench_now();
         if (run_step(b, submit)) return -1;
         if (i >= WARM_UP) b->us[i - WARM_UP] = (double)(bench_now() - start) / 1e3;
@@ -201,12 +199,13 @@ static const bench_flag_t flags[] = {
 
 static int print_help(void)
 {
-    puts("usage: psrt-bench fusion --tensors FILE [flags]\n"
-         "       psrt-launch -w N -s 0 -- psrt-bench fusion --tensors FILE [flags]\n"
-         "\n"
-         "Sums the gradients of a model over all workers, the last tensor first as a backward pass yields\n"
-         "them, in three ways: by an allreduce each, by fusion, and as one buffer, which no trainer\n"
-         "has, for comparison. Sums are checked.\n");
+    puts(
+        "usage: psrt-bench fusion --tensors FILE [flags]\n"
+        "       psrt-launch -w N -s 0 -- psrt-bench fusion --tensors FILE [flags]\n"
+        "\n"
+        "Sums the gradients of a model over all workers, the last tensor first as a backward pass yields\n"
+        "them, in three ways: by an allreduce each, by fusion, and as one buffer, which no trainer\n"
+        "has, for comparison. Sums are checked.\n");
     bench_flags_print(flags, FLAGS);
     puts("  -h, --help           print this\n"
          "\n"

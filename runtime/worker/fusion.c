@@ -163,7 +163,7 @@ void psrti_fusion_note(psrti_worker_t *w, const psrti_comm_t *comm, uint32_t mem
 {
     for (psrti_list_t *n = w->fusions.next; n != &w->fusions; n = n->next) {
         psrt_fusion_t *f = PSRTI_LIST_ENTRY(n, psrt_fusion_t, node);
-        if (!f->comm || f->comm->core != comm) continue;
+        if (!f->comm || f->comm->core != comm || len == 0) continue; /* an empty one only wakes */
         pthread_mutex_lock(&f->lock);
         if (!psrti_fuse_note(f->core, member, data, len)) f->has_bad_note = 1;
         pthread_mutex_unlock(&f->lock);
