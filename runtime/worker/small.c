@@ -74,9 +74,21 @@ static void make_room(psrti_small_t *s)
     psrti_baton_give(s->comm->worker);
 }
 
+/* The members that are missing need a core. */
+static psrti_flat_state_t spin_in_crowd(psrti_small_t *s)
+{
+    psrti_flat_state_t state;
+    psrti_spin_begin(&s->spin);
+    do
+        state = psrti_flat_spin(s->flat, 1);
+    while (state == PSRTI_FLAT_WAITING && psrti_spin_again(&s->spin));
+    return state;
+}
+
 static psrti_flat_state_t spin_on(psrti_small_t *s)
 {
-    psrti_flat_state_t state = psrti_flat_spin(s->flat, s->budget);
+    psrti_flat_state_t state =
+        s->spin.crowded ? spin_in_crowd(s) : psrti_flat_spin(s->flat, s->budget);
     s->budget = state == PSRTI_FLAT_DONE ? PSRTI_MIN(2 * s->budget, MOST_POLLS) : s->budget / 2;
     s->budget = PSRTI_MAX(s->budget, LEAST_POLLS);
     wake_from_outside(s, psrti_flat_wakes(s->flat));
@@ -91,7 +103,7 @@ psrt_status_t psrti_small_run(psrt_comm_t *comm, const psrti_coll_call_t *call, 
     while (!note_call(s, call))
         make_room(s);
     psrti_flat_begin(s->flat, call);
-    psrti_flat_state_t state = psrti_flat_spin(s->flat, FIRST_POLLS);
+    psrti_flat_state_t state = psrti_flat_spin(s->flat, s->spin.crowded ? 1 : FIRST_POLLS);
     wake_from_outside(s, psrti_flat_wakes(s->flat));
     if (state == PSRTI_FLAT_WAITING) state = spin_on(s);
     if (state == PSRTI_FLAT_DONE) return PSRT_OK;

@@ -31,9 +31,10 @@ typedef struct psrti_small {
     /* of the caller, or of the holder of the baton: see above */
     psrti_flat_t *flat;
     uint32_t size;
-    uint32_t tuned;  /* collectives that do not go this way          */
-    unsigned budget; /* polls of a caller, before it becomes an operation */
-    uint64_t calls;  /* that callers made */
+    uint32_t tuned;    /* collectives that do not go this way          */
+    unsigned budget;   /* polls of a caller, before it becomes an operation */
+    psrti_spin_t spin; /* of a caller, as crowded as the host was when this was made */
+    uint64_t calls;    /* that callers made */
 
     /* calls that are not counted: packed; written by the caller, read by the holder */
     _Alignas(128) atomic_uint put;

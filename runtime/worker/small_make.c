@@ -164,6 +164,7 @@ static void agree(psrti_small_t *s)
         if (!s->all_able[m]) return;
     close(s->fd);
     s->fd = -1;
+    s->spin = s->comm->worker->spin;
     atomic_store_explicit(&s->comm->small_on, 1, memory_order_release);
 }
 
