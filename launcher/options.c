@@ -206,7 +206,7 @@ static void print_help(void)
         "    0 when all workers ended with 0. Else that of the first task that failed, 128+n\n"
         "    when signal n killed it or stopped the job; 124 after --timeout; 126 or 127 when a\n"
         "    command could not be run; 3 when not all tasks joined in time (of psrtd), 2 wrong\n"
-        "    usage, 69 psrtd is missing, 70 system error.\n",
+        "    usage, 69 psrtd is missing or a host cannot be used, 70 system error.\n",
         stdout);
 }
 

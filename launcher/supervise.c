@@ -316,6 +316,7 @@ static void on_ready(void *arg)
 static void on_failed(void *arg, const char *text)
 {
     psrti_supervisor_t *s = arg;
+    s->unavailable = 1;
     snprintf(s->error, sizeof s->error, "%s", text);
     psrti_core_stop(s->core, psrti_now_ns(), PSRTI_CAUSE_ERROR);
     psrti_supervisor_act(s);

@@ -50,6 +50,7 @@ typedef struct psrti_supervisor {
     uint64_t start_ns;
     int signal_count, stop_signal, stop_by_request;
     int gone, finished, closed;  /* gone: nothing of the job is left but output */
+    int unavailable;             /* that was a host that cannot be used */
     char error[PSRTI_ERROR_MAX]; /* of PSRTI_CAUSE_ERROR */
 } psrti_supervisor_t;
 

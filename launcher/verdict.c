@@ -133,6 +133,6 @@ int psrti_verdict_code(const psrti_supervisor_t *s)
     case PSRTI_CAUSE_USER: return PSRTI_EXIT_SIGNAL + s->stop_signal;
     case PSRTI_CAUSE_TIMEOUT: return PSRTI_EXIT_TIMEOUT;
     case PSRTI_CAUSE_START: return PSRTI_EXIT_NOT_ASSEMBLED;
-    default: return PSRTI_EXIT_INTERNAL;
+    default: return s->unavailable ? PSRTI_EXIT_UNAVAILABLE : PSRTI_EXIT_INTERNAL;
     }
 }
