@@ -93,7 +93,7 @@ static void on_started(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 
 static void on_output(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 {
-    const psrti_task_t *task;
+    const psrti_task_t *task = NULL;
     psrti_remote_task_t *t = read_task(b, host, r, &task);
     int fd = psrti_wire_get_u8(r);
     r->bad |= fd != STDOUT_FILENO && fd != STDERR_FILENO;
@@ -106,7 +106,7 @@ static void on_output(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 
 static void on_ended(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 {
-    const psrti_task_t *task;
+    const psrti_task_t *task = NULL;
     psrti_remote_task_t *t = read_task(b, host, r, &task);
     uint32_t kind = psrti_wire_get_u32(r);
     int value = (int)psrti_wire_get_u32(r);
@@ -122,7 +122,7 @@ static void on_ended(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 
 static void on_gone(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 {
-    const psrti_task_t *task;
+    const psrti_task_t *task = NULL;
     psrti_remote_task_t *t = read_task(b, host, r, &task);
     if (!t || t->gone) return;
     t->gone = 1;

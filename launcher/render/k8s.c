@@ -510,13 +510,13 @@ static psrt_status_t add_jobset(psrti_job_t *job, const psrti_render_params_t *p
 
 psrt_status_t psrti_render_k8s(psrti_job_t *job, const psrti_render_params_t *p, FILE *out)
 {
-    json_t *documents = json_array(), *document;
-    size_t i;
+    json_t *documents = json_array();
     psrt_status_t st = lay_out(job, p);
     if (!st && !p->jobset) add_service(job, p, documents);
     if (!st) st = add_secret(job, p, documents);
     if (!st) st = p->jobset ? add_jobset(job, p, documents) : add_jobs(job, p, documents);
-    if (!st) json_array_foreach(documents, i, document) psrti_yaml_write(out, document);
+    for (size_t i = 0; i < json_array_size(documents) && !st; i++)
+        psrti_yaml_write(out, json_array_get(documents, i));
     json_decref(documents);
     return st;
 }
