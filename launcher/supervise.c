@@ -330,6 +330,7 @@ static void on_started(void *arg, const psrti_task_t *task, const char *host, in
     snprintf(seat->host, sizeof seat->host, "%s", host);
     psrti_core_started(s->core, psrti_now_ns(), task->id);
     log_event(s, "started", task->id);
+    if (s->run_log) fprintf(s->run_log, "%s started on %s, pid %d\n", task->name, host, pid);
     if (psrti_tensorboard_is(task->role))
         psrti_supervisor_note(s, "TensorBoard is at http://%s:%u/", psrti_expand_host(s->job, task),
                               (unsigned)task->ports[0]);
@@ -342,6 +343,7 @@ static void on_ended(void *arg, const psrti_task_t *task, const psrti_end_t *end
     char text[PSRTI_ERROR_MAX];
     psrti_core_ended(s->core, psrti_now_ns(), task->id, end);
     psrti_verdict_describe(s, task->id, text, sizeof text);
+    if (s->run_log) fprintf(s->run_log, "%s\n", text);
     psrti_record_event(s->record,
                        json_pack("{s:s, s:s, s:i, s:s}", "event", "ended", "task", task->name,
                                  "attempt", (int)task->attempt, "text", text));

@@ -155,7 +155,9 @@ class PsdRun(Compat):
         self.assertRegex(
             out, r"(?m)^\[worker:0\] it /bin/sh \* --distributed "
             r"--master_address tcp://127\.0\.0\.1:\d+ --client_id 0$")
-        self.assertTrue((self.work / "poseidon_run.log").is_file())
+        log = (self.work / "poseidon_run.log").read_text(encoding="utf-8")
+        self.assertRegex(log, r"(?m)^worker:0 started on \S+, pid \d+$")
+        self.assertRegex(log, r"(?m)^worker:0 .* exited with code 0")
         logs = list((self.work / "logs").iterdir())
         self.assertEqual(len(logs), 1)
         self.assertRegex(logs[0].name, r"^poseidon_log_\d{8}_\d{6}$")
