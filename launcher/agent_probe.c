@@ -63,7 +63,11 @@ static void on_visitor(uv_stream_t *listener, int status)
 {
     psrti_agent_t *agent = listener->data;
     psrti_agent_probe_t *p = &agent->probe;
-    if (status < 0 || p->visitor_count == VISITORS_MAX) return;
+    if (status < 0) return;
+    if (p->visitor_count == VISITORS_MAX) {
+        psrti_netif_refuse(listener);
+        return;
+    }
     visitor_t *v = psrti_xcalloc(1, sizeof *v);
     psrti_channel_params_t params = channel_params(agent);
     params.events = (psrti_channel_events_t){

@@ -20,6 +20,7 @@
 #include "launcher/record.h"
 
 #define WAIT_MS 200
+#define ANSWER_S 10 /* for a launcher to answer */
 
 /* ---- finding a job --------------------------------------------------------------------------- */
 
@@ -84,7 +85,10 @@ static psrt_status_t connect_to(const json_t *job, int *fd_p)
                           text_of(job, "log_dir"));
     if (len < 0 || len >= (int)sizeof address.sun_path || !*text_of(job, "job_dir"))
         return psrti_fail(PSRT_ERR_NOT_READY, "job %s is only just starting", text_of(job, "id"));
+    const struct timeval patience = { .tv_sec = ANSWER_S };
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (fd >= 0 && !connect(fd, (struct sockaddr *)&address, sizeof address)) {
         *fd_p = fd;
         return PSRT_OK;
@@ -144,7 +148,11 @@ psrt_status_t psrti_client_ask(const json_t *job, json_t *request, json_t **answ
         }
         json_decref(part);
     }
-    if (!st && !ended) st = psrti_fail(PSRT_ERR_IO, "job %s did not answer", text_of(job, "id"));
+    if (!st && !ended)
+        st = psrti_fail(PSRT_ERR_IO,
+                        "job %s did not answer within %d s; its launcher is process %d on %s",
+                        text_of(job, "id"), ANSWER_S,
+                        (int)json_integer_value(json_object_get(job, "pid")), text_of(job, "host"));
     free(line);
     fclose(file);
     if (st)

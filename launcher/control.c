@@ -214,6 +214,7 @@ static void send_text(psrti_control_t *control, const char *name, const char *te
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &control->watchers)
     {
         psrti_watcher_t *w = PSRTI_LIST_ENTRY(it, psrti_watcher_t, node);
+        if (uv_stream_get_write_queue_size((uv_stream_t *)&w->pipe) > QUEUE_MAX) continue;
         json_t *json = w->follows && w->notes ? json_pack("{s:s}", name, text) : NULL;
         if (json) send_json(w, json, 0);
     }

@@ -128,13 +128,21 @@ static void on_program_exit(uv_process_t *process, int64_t code, int sig)
 typedef struct message {
     uv_write_t req;
     char *data;
+    size_t len;
 } message_t;
+
+/* It may have the job's key. */
+static void wipe_and_free(char *data, size_t len)
+{
+    explicit_bzero(data, len);
+    free(data);
+}
 
 static void on_written(uv_write_t *req, int status)
 {
     message_t *m = req->data;
     (void)status; /* the end of the program tells */
-    free(m->data);
+    wipe_and_free(m->data, m->len);
     free(m);
 }
 
@@ -145,8 +153,9 @@ static void send_data(link_t *l, char *data, size_t len)
     uv_buf_t buf = uv_buf_init(data, (unsigned)len);
     m->req.data = m;
     m->data = data;
+    m->len = len;
     if (uv_write(&m->req, (uv_stream_t *)&l->pipes[0], &buf, 1, on_written)) {
-        free(data);
+        wipe_and_free(data, len);
         free(m);
     }
 }
@@ -284,11 +293,11 @@ void psrti_login_start(psrti_starter_t *s, unsigned host, const void *bootstrap,
 {
     link_t *l = &s->links[host];
     if (!is_over(l)) { /* the last one hangs; when it is gone the next try has a chance */
-        if (!l->ended) uv_process_kill(&l->process, SIGKILL);
+        if (!l->ended && !l->not_spawned) uv_process_kill(&l->process, SIGKILL);
         s->events.failed(s->events.arg, host, "the connection before has not ended");
         return;
     }
-    free(l->bootstrap);
+    if (l->bootstrap) wipe_and_free(l->bootstrap, l->bootstrap_len);
     *l = (link_t){ .starter = s, .host = host };
     l->bootstrap = psrti_xrealloc(NULL, len);
     l->bootstrap_len = len;
@@ -346,8 +355,7 @@ void psrti_login_release(psrti_starter_t *s)
 {
     for (size_t h = 0; h < s->job->host_count; h++) {
         if (!s->links[h].bootstrap) continue;
-        explicit_bzero(s->links[h].bootstrap, s->links[h].bootstrap_len);
-        free(s->links[h].bootstrap);
+        wipe_and_free(s->links[h].bootstrap, s->links[h].bootstrap_len);
     }
     psrti_sshfiles_clear(&s->files);
     free(s->command);

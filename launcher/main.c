@@ -72,8 +72,23 @@ static psrt_status_t print_plan(psrti_job_t *job, void *arg, int *code_p)
     return PSRT_OK;
 }
 
+/* A description may be for other systems too. */
+static void note_containers(const psrti_job_t *job)
+{
+    for (size_t i = 0; i < job->role_count && !job->quiet; i++) {
+        const psrti_role_t *role = &job->roles[i];
+        if (role->image || role->volume_count)
+            fprintf(
+                stderr,
+                "psrt-launch: role %s: image and volumes have no effect here: this backend runs no "
+                "containers\n",
+                role->name);
+    }
+}
+
 static psrt_status_t run_job(psrti_job_t *job, void *arg, int *code_p)
 {
+    note_containers(job);
     if (job->dry_run) return print_plan(job, arg, code_p);
     const psrti_backend_ops_t *backend;
     psrt_status_t st = psrti_backend_find(job, &backend);
@@ -137,9 +152,22 @@ static int verb_tfrun(int argc, char **argv)
     return with_parsed(argc - 1, argv + 1, psrti_tfrun_parse, run_job, NULL);
 }
 
+/* Hosts are looked at whatever would run there. */
 static int verb_preflight(int argc, char **argv)
 {
-    return with_job(argc - 1, argv + 1, look_at_hosts, NULL);
+    char **words = psrti_xcalloc((size_t)argc + 3, sizeof *words);
+    int count = argc - 1, has_command = 0;
+    for (int i = 0; i < count; i++) {
+        words[i] = argv[i + 1];
+        has_command |= !strcmp(words[i], "--");
+    }
+    if (!has_command) {
+        words[count++] = (char *)"--";
+        words[count++] = (char *)"true";
+    }
+    int code = with_job(count, words, look_at_hosts, NULL);
+    free(words);
+    return code;
 }
 
 static int verb_render(int argc, char **argv)

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/env.h"
 
 typedef struct ip {
     uint8_t bytes[16];
@@ -188,4 +189,14 @@ void psrti_netif_choose(psrti_netif_choice_t *hosts, size_t count)
             shared = &hosts[0].netifs[i];
     for (size_t h = 0; h < count; h++)
         hosts[h].chosen = find(&hosts[h], shared);
+}
+
+static void on_refused(uv_handle_t *handle) { free(handle); }
+
+void psrti_netif_refuse(uv_stream_t *listener)
+{
+    uv_tcp_t *tcp = psrti_xcalloc(1, sizeof *tcp);
+    uv_tcp_init(listener->loop, tcp);
+    uv_accept(listener, (uv_stream_t *)tcp);
+    uv_close((uv_handle_t *)tcp, on_refused);
 }

@@ -45,4 +45,8 @@ typedef struct psrti_netif_choice {
  * its first. Each has one at least. */
 void psrti_netif_choose(psrti_netif_choice_t *hosts, size_t count);
 
+/* For uv_listen's callback: lets the connection that waits go. One that is not taken over would stop the
+ * listener. */
+void psrti_netif_refuse(uv_stream_t *listener);
+
 #endif

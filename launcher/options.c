@@ -69,6 +69,8 @@ enum {
     OPT_VERSION
 };
 
+#define VERB_FLAGS_MAX 16
+
 /* One row a flag: parsing, the nearest name in errors, and --help come from it. */
 static const struct flag {
     const char *name;
@@ -146,6 +148,8 @@ static void print_help(void)
         "    psrt-launch [run] --config job.json [options] [-- CMD [ARGS]]\n"
         "    psrt-launch plan [--json] ...\n"
         "    psrt-launch preflight -H HOSTS ...\n"
+        "    psrt-launch render marathon|k8s|slurm ...\n"
+        "    psrt-launch tfrun -w N -s N ... -- CMD...\n"
         "    psrt-launch ps|status|logs|attach|kill [options] [JOB]\n"
         "    psrt-launch restart|replace ROLE INDEX\n\n"
         "DESCRIPTION\n"
@@ -154,7 +158,8 @@ static void print_help(void)
         "    LOCAL_RANK and WORLD_SIZE. Lines of output carry the name of their task. The first\n"
         "    failure ends the job. No process of a job outlives it.\n"
         "    plan prints what would be started where, and starts nothing; preflight says of each host\n"
-        "    whether it can be reached and what it has.\n\n"
+        "    whether it can be reached and what it has. render writes the job as a file for\n"
+        "    Marathon, Kubernetes or Slurm; tfrun takes the flags of TFMesos.\n\n"
         "OPTIONS\n",
         stdout);
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++) {
@@ -184,8 +189,8 @@ static void print_help(void)
         "            where the job's directory is made; else /tmp\n"
         "    NO_COLOR\n"
         "            no coloured prefixes on a terminal\n"
-        "    PSRT_LAUNCH_PSRTD\n"
-        "            for testing: the psrtd to run\n\n"
+        "    PSRT_LAUNCH_PSRTD, PSRT_LAUNCH_AGENT\n"
+        "            for testing: the psrtd, the psrt-agent to run\n\n"
         "RUNNING JOBS\n"
         "    ps [-a] [--json]        those of the user; -a: also that ended\n"
         "    status [--json] [JOB]   state of each task, its last line\n"
@@ -219,19 +224,31 @@ static int is_other_count(const char *name)
     return 0;
 }
 
+/* Flags of the verb, which it takes itself. */
+static const char *const *verb_flags;
+static size_t verb_flag_count;
+
+void psrti_options_also(const char *const *names, size_t count)
+{
+    verb_flags = names;
+    verb_flag_count = PSRTI_MIN(count, VERB_FLAGS_MAX);
+}
+
 static psrt_status_t unknown_flag(const char *word)
 {
-    const char *names[PSRTI_COUNT(flags)];
+    const char *names[PSRTI_COUNT(flags) + VERB_FLAGS_MAX];
+    size_t count = PSRTI_COUNT(flags);
     for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
         names[i] = flags[i].name;
+    for (size_t i = 0; i < verb_flag_count; i++)
+        names[count++] = verb_flags[i];
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     if (is_other_count(name))
         return psrti_fail(PSRT_ERR_INVALID,
                           "unknown option %s; -w N is the number of workers, -s N that of servers",
                           name);
-    const char *near =
-        strncmp(name, "--", 2) ? NULL : psrti_nearest(name + 2, names, PSRTI_COUNT(names));
+    const char *near = strncmp(name, "--", 2) ? NULL : psrti_nearest(name + 2, names, count);
     return psrti_fail(PSRT_ERR_INVALID, "unknown option %s%s%s%s", name,
                       near ? "; did you mean --" : "", near ? near : "", near ? "?" : "");
 }

@@ -9,4 +9,7 @@
  * *done_p is set when --help or --version was printed and nothing is to be run. */
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p);
 
+/* Names of flags that a verb takes out of argv before: errors suggest them too. They are kept. */
+void psrti_options_also(const char *const *names, size_t count);
+
 #endif

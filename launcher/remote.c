@@ -225,23 +225,12 @@ static void on_closed(void *arg, const char *why)
     free(c);
 }
 
-static void on_refused(uv_handle_t *handle) { free(handle); }
-
-/* One that is not taken over would stop the listener. */
-static void refuse(uv_stream_t *listener)
-{
-    uv_tcp_t *tcp = psrti_xcalloc(1, sizeof *tcp);
-    uv_tcp_init(listener->loop, tcp);
-    uv_accept(listener, (uv_stream_t *)tcp);
-    uv_close((uv_handle_t *)tcp, on_refused);
-}
-
 static void on_connection(uv_stream_t *listener, int status)
 {
     psrti_backend_t *b = listener->data;
     if (status < 0) return;
     if (b->conn_count >= STRANGERS_MAX + b->job->host_count) {
-        refuse(listener);
+        psrti_netif_refuse(listener);
         return;
     }
     psrti_conn_t *c = psrti_xcalloc(1, sizeof *c);

@@ -38,7 +38,7 @@ static void print_usage(FILE *file, const char *verb)
     static const char *const usages[] = {
         "ps [-a|--all] [--json]",
         "status [--json] [JOB]",
-        "logs [-f|--follow] [--no-prefix] [--timestamps] [-j|--job JOB] [ROLE[:INDEX]]",
+        "logs [-f|--follow] [--no-prefix] [--timestamps] [JOB] [ROLE[:INDEX]]",
         "attach [--no-prefix] [--timestamps] [JOB]",
         "kill [--signal SIGNAL] [JOB]",
         "restart [-j|--job JOB] ROLE INDEX",
@@ -59,7 +59,8 @@ static int usage(const char *verb, const char *text)
 static int report(const char *verb, psrt_status_t st)
 {
     fprintf(stderr, "psrt-launch %s: %s\n", verb, psrt_last_error());
-    if (st == PSRT_ERR_INVALID) return PSRTI_EXIT_USAGE;
+    /* REFUSED: the launcher knows no such task. */
+    if (st == PSRT_ERR_INVALID || st == PSRT_ERR_REFUSED) return PSRTI_EXIT_USAGE;
     return st == PSRT_ERR_NOT_FOUND ? PSRTI_EXIT_UNAVAILABLE : PSRTI_EXIT_INTERNAL;
 }
 
@@ -124,7 +125,7 @@ static int parse_with_job(int argc, char **argv, int allowed, line_t *line)
 
 static int print_json(json_t *json)
 {
-    char *text = json_dumps(json, JSON_INDENT(2));
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     if (text) puts(text);
     free(text);
     json_decref(json);
@@ -165,8 +166,10 @@ static void print_job(const json_t *job)
     if (localtime_r(&when, &parts)) strftime(started, sizeof started, "%Y-%m-%d %H:%M:%S", &parts);
     json_t *all = json_object_get(job, "roles");
     for (void *it = json_object_iter(all); it; it = json_object_iter_next(all, it))
-        psrti_append(roles, sizeof roles, &pos, "%s%d %s", pos ? ", " : "",
-                     (int)json_integer_value(json_object_iter_value(it)), json_object_iter_key(it));
+        if (json_integer_value(json_object_iter_value(it)))
+            psrti_append(roles, sizeof roles, &pos, "%s%d %s", pos ? ", " : "",
+                         (int)json_integer_value(json_object_iter_value(it)),
+                         json_object_iter_key(it));
     printf("%-7s %-20s %-11s %-19s %8d  %s\n", text_of(job, "id"), text_of(job, "name"), state,
            started, int_of(job, "pid"), roles);
 }
@@ -271,6 +274,10 @@ int psrti_verb_logs(int argc, char **argv)
     line_t line;
     int code = parse(argc, argv, FLAG_JOB | FLAG_FOLLOW | FLAG_LINES, &line);
     if (code) return code < 0 ? 0 : code;
+    /* As with the other verbs the first word may be a job. */
+    json_t *job = line.count && !line.job ? psrti_record_read(line.words[0]) : NULL;
+    if (job) line.job = *line.words++, line.count--;
+    json_decref(job);
     if (line.count > 1) return usage(argv[1], "too many words");
     json_t *request = json_pack("{s:s, s:s, s:b}", "verb", "logs", "tasks",
                                 line.count ? line.words[0] : "", "follow", line.follow);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "launcher/options.h"
 #include "launcher/render/render.h"
 
 #define PORT_DEFAULT 2222 /* what TensorFlow's examples use */
@@ -98,6 +99,7 @@ psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *r)
     }
     memmove(&argv[1], &argv[3], (size_t)(*argc - 2) * sizeof *argv);
     *argc -= 2;
+    psrti_options_also(flag_names, PSRTI_COUNT(flag_names));
     psrt_status_t st = take_flags(r, argc, argv);
     if (st) return st;
     /* getopt moves the words of the original. */

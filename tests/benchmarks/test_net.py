@@ -19,7 +19,7 @@ from lan import Lan, Unavailable  # noqa: E402
 
 BIN = os.environ["PSRT_TEST_BIN"]
 DEADLINE = 120  # seconds; only shows that nothing hangs
-KEYS = ["op", "bytes", "workers", "servers", "rate_gbit", "delay_ms", "loss_percent", "best_ms", "ms",
+KEYS = ["op", "bytes", "workers", "servers", "rate_gbit", "hosts", "delay_ms", "loss_percent", "best_ms", "ms",
         "share"]
 
 # Answers each datagram.

@@ -63,6 +63,13 @@ class NetRig(Rig):
                 self.pair.on(host, [str(HERE / "again.sh"), *argv]), env=env, stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL, start_new_session=True))
 
+    def ending(self):
+        """A server that died when the job was about to end finds no coordinator any more: its next life gives up
+        after PSRT_START_TIMEOUT, and is the last."""
+        ended = self.data / "ended.coordinator.0"
+        if ended.exists() and ended.read_text().split()[-1:] == ["0"]:
+            (self.data / "enough").touch()
+
     # ---- the network ----
 
     def nft(self, text):

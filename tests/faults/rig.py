@@ -210,11 +210,15 @@ class Rig:
             self.set_goal()
             if self.in_phase({journal.AT_GOAL}, self.control.generation):
                 self.control.finish()
+            self.ending()
             return self.proc.poll() is not None
 
         self.until(ended, "the job ends")
         if self.proc.returncode:
             raise Failure(f"psrt-launch ended with {self.proc.returncode}")
+
+    def ending(self):
+        """Of a rig that starts tasks anew itself."""
 
     def set_goal(self):
         """Far enough ahead that nobody is past it: workers look before each step."""

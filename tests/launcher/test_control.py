@@ -88,8 +88,8 @@ class Control(LaunchTest):
         self.assertIn("(two) is ", self.ask("status", "two"))
         by_id = next(j["id"] for j in self.jobs() if j["name"] == "one")
         self.assertIn("(one) is ", self.ask("status", by_id))
-        self.assertIn("no task worker:7", self.ask("restart", "-j", "one", "worker", "7", code=70))
-        self.assertIn("no role or task chief", self.ask("logs", "-j", "one", "chief", code=70))
+        self.assertIn("no task worker:7", self.ask("restart", "-j", "one", "worker", "7", code=2))
+        self.assertIn("no role or task chief", self.ask("logs", "-j", "one", "chief", code=2))
         self.assertIn("usage: psrt-launch restart", self.ask("restart", code=2))
         self.assertIn("no such signal", self.ask("kill", "--signal", "FOO", code=2))
         self.finish()
@@ -189,6 +189,18 @@ class Control(LaunchTest):
         code, _, err = self.end(proc)
         self.assertEqual(code, 137, err)
         self.assert_nothing_left(at_once=True)
+
+    def test_a_launcher_that_does_not_answer(self):
+        proc = self.begin()
+        proc.send_signal(signal.SIGSTOP)
+        try:
+            code, _, err = self.launch("status")
+        finally:
+            proc.send_signal(signal.SIGCONT)
+        self.assertEqual(code, 70)
+        self.assertIn(f"did not answer within 10 s; its launcher is process {proc.pid}", err)
+        self.finish()
+        self.end(proc)
 
     def test_signal_is_passed_on(self):
         proc = self.begin(script="trap 'echo got it; exit 0' USR1; echo begin; "

@@ -33,6 +33,16 @@ class Options(OptionsTest):
         self.assert_usage("kil is neither a verb nor a program; did you mean kill?", "kil")
         self.assert_usage("rendr is neither a verb nor a program; did you mean render?", "rendr", "k8s", "-w", "1")
 
+    def test_hosts_are_looked_at_without_a_command(self):
+        code, out, err = self.launch("preflight", "-H", "nohost.invalid")
+        self.assertEqual((code, err), (69, ""))
+        self.assertRegex(out, r"\Anohost\.invalid: .+\n\Z")
+
+    def test_what_has_no_effect_is_said(self):
+        code, out, err = self.launch("--no-coordinator", "-s", "0", "--set", "roles.worker.image=i", "--", "echo", "x")
+        self.assertEqual((code, out), (0, "[worker:0] x\n"))
+        self.assertIn("role worker: image and volumes have no effect", err)
+
     def test_missing_arguments(self):
         self.assert_usage("no command given", "-w", "2")
         self.assert_usage("no command given", "-w", "2", "--")

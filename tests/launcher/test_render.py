@@ -374,6 +374,7 @@ esac
         self.assertIn("{rank}", render("k8s", "--config", f, ok=False))
         f = job_file(self, name="j" * 60, roles=roles())
         self.assertIn("63", render("k8s", "--config", f, ok=False))
+        self.assertIn("did you mean --image?", render("k8s", "--imgae", "x", "--", "t", ok=False))
         self.assertIn("did you mean k8s", render("k8", "-w", "1", "--", "t", ok=False))
         self.assertIn("--base-port", render("k8s", "--base-port", "0", "--", "t", ok=False))
 
