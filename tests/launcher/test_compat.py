@@ -109,7 +109,9 @@ class Tfrun(Compat):
                                      "--server-gpus", "0", "-Ms", "10", "-V", "/a:/b:c", "-r",
                                      "prod", "-v", "--dry-run", "--", "cmd",
                                      env={"DOCKER_IMAGE": "im"})
-        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(code, 0, err)
+        for line in err.splitlines():  # no containers here
+            self.assertRegex(line, "^psrt-launch: role (ps|worker): image and volumes have no effect")
         self.assertIn("/bin/sh -c cmd", out)
 
     def test_refused(self):
