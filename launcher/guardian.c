@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,13 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/util.h"
 #include "launcher/bind.h"
+#include "launcher/cgroup.h"
 #include "launcher/contract.h"
 #include "launcher/jobdir.h"
 #include "launcher/proctree.h"
@@ -24,11 +27,13 @@
  * write) before it is asked to end. */
 #define LEFTOVER_NS (500 * PSRTI_NS_PER_MS)
 #define KILL_PASS_MS 5
+#define PORT_TRIES 30 /* in about two seconds and a half */
 #define HIGH_FD 10
 
 typedef struct state {
     const psrti_guardian_t *g;
     int sockets[PSRTI_JOB_PORTS_MAX];
+    psrti_cgroup_t cgroup;
     pid_t task;
     int children, task_ended, orphaned, terminating, killing;
     uint64_t term_at_ns, kill_at_ns; /* UINT64_MAX: not set */
@@ -68,9 +73,11 @@ static int bind_task(const psrti_guardian_t *g)
     return !sched_setaffinity(0, sizeof share, &share);
 }
 
-static _Noreturn void exec_task(const psrti_guardian_t *g, pid_t guardian, int status_fd)
+static _Noreturn void exec_task(const state_t *s, pid_t guardian, int status_fd)
 {
+    const psrti_guardian_t *g = s->g;
     setsid();
+    psrti_cgroup_enter(&s->cgroup);
     /* The guardian may have died before the call takes effect. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL)) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
     if (getppid() != guardian) _exit(127);
@@ -157,19 +164,51 @@ static int setup(psrti_guardian_t *g, int sockets[PSRTI_JOB_PORTS_MAX])
     return arrange_fds(g, sockets);
 }
 
+static int is_free(uint16_t port)
+{
+    const struct sockaddr_in addr = { .sin_family = AF_INET,
+                                      .sin_port = htons(port),
+                                      .sin_addr.s_addr = htonl(INADDR_ANY) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    /* As servers do: connections of a former life that wait for their end are no conflict. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    int busy =
+        fd >= 0 && bind(fd, (const struct sockaddr *)&addr, sizeof addr) && errno == EADDRINUSE;
+    if (fd >= 0) close(fd);
+    return !busy;
+}
+
+/* Ports that were given up for the task may be in use for a moment: by a connection that got one as its own
+ * end, by what is left of the former life. False with errno set: they still are. */
+static int wait_for_ports(const psrti_guardian_t *g)
+{
+    struct timespec pause = { .tv_nsec = 1000000 };
+    for (unsigned i = 0, tries = 0; i < g->port_count; i++) {
+        for (; !is_free(g->ports[i]); tries++) {
+            if (tries == PORT_TRIES) {
+                errno = EADDRINUSE;
+                return 0;
+            }
+            nanosleep(&pause, NULL);
+            pause.tv_nsec = PSRTI_MIN(2 * pause.tv_nsec, 100000000);
+        }
+    }
+    return 1;
+}
+
 /* False when it could not be run, which was reported. */
 static int start_task(state_t *s)
 {
     int status[2];
     start_failure_t failure = { .event = PSRTI_GUARDIAN_CANNOT_RUN };
     pid_t self = getpid();
-    if (pipe2(status, O_CLOEXEC)) {
+    if (!wait_for_ports(s->g) || pipe2(status, O_CLOEXEC)) {
         report(s, PSRTI_GUARDIAN_CANNOT_RUN, errno);
         return 0;
     }
     int high = fcntl(status[1], F_DUPFD_CLOEXEC, high_fd(s->g));
     s->task = high < 0 ? -1 : fork();
-    if (s->task == 0) exec_task(s->g, self, high);
+    if (s->task == 0) exec_task(s, self, high);
     if (s->task < 0) failure.error = errno;
     close(status[1]);
     close(high);
@@ -248,7 +287,10 @@ static void watch(state_t *s, int signals)
         uint64_t now = psrti_now_ns();
         if (now >= s->term_at_ns) terminate(s);
         if (now >= s->kill_at_ns) s->killing = 1;
-        if (s->killing) psrti_proctree_signal(getpid(), SIGKILL, NULL, 0);
+        if (s->killing) {
+            psrti_cgroup_kill(&s->cgroup);
+            psrti_proctree_signal(getpid(), SIGKILL, NULL, 0);
+        }
         struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
                                 { .fd = s->orphaned ? -1 : s->g->control, .events = POLLIN } };
         poll(fds, PSRTI_COUNT(fds), timeout_ms(s));
@@ -277,12 +319,14 @@ _Noreturn void psrti_guardian_run(const psrti_guardian_t *guardian)
         report(&s, PSRTI_GUARDIAN_CANNOT_RUN, errno);
         _exit(1);
     }
+    psrti_cgroup_create(&s.cgroup, getpid());
     start_task(&s);
     close(g.out);
     close(g.err);
     for (unsigned i = 0; i < g.socket_count; i++)
         close(g.sockets[i]);
     watch(&s, signals);
+    psrti_cgroup_remove(&s.cgroup);
     /* Removes nothing while the launcher lives. */
     psrti_jobdir_release(g.job_dir, lock, s.orphaned);
     _exit(0);

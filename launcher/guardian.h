@@ -48,6 +48,8 @@ typedef struct psrti_guardian {
     int out, err;       /* the task's */
     const int *sockets; /* from PSRTI_LISTEN_FD on in the task */
     unsigned socket_count;
+    const uint16_t *ports; /* that the task is going to bind itself */
+    unsigned port_count;
     const char *directory;          /* NULL: the launcher's */
     unsigned bind_part, bind_parts; /* of the cores; 0 parts: not bound */
     const char *job_dir;

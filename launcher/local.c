@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/backend.h"
+#include "launcher/cgroup.h"
 #include "launcher/guardian.h"
 #include "launcher/jobdir.h"
 #include "launcher/proctree.h"
@@ -30,7 +31,8 @@ typedef struct attempt {
     psrti_backend_t *backend;
     const psrti_task_t *task;
     pid_t guardian;
-    int control; /* -1: closed */
+    psrti_cgroup_t cgroup; /* once it is lost */
+    int control;           /* -1: closed */
     uv_poll_t watch;
     uv_pipe_t pipes[2];
     uv_timer_t linger;
@@ -136,7 +138,9 @@ static void on_sweep(uv_timer_t *timer)
     PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->attempts)
     {
         attempt_t *a = PSRTI_LIST_ENTRY(it, attempt_t, node);
-        if (a->lost) report_gone(a);
+        if (!a->lost) continue;
+        psrti_cgroup_remove(&a->cgroup);
+        report_gone(a);
     }
 }
 
@@ -150,6 +154,8 @@ static void on_guardian_gone(attempt_t *a)
         return;
     }
     a->lost = 1;
+    psrti_cgroup_find(&a->cgroup, a->guardian);
+    psrti_cgroup_kill(&a->cgroup);
     uv_timer_start(&a->backend->sweep, on_sweep, 0, SWEEP_MS);
     report_end(a, PSRTI_END_LOST, SIGKILL, psrti_now_ns());
 }
@@ -246,6 +252,8 @@ static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
         .err = fds->err[1],
         .sockets = psrti_sockets_of(&b->sockets, task),
         .socket_count = launch->listen ? task->role->ports : 0,
+        .ports = task->ports,
+        .port_count = launch->listen ? 0 : task->role->ports,
         .job_dir = b->job->dir,
         .grace_ns = launch->grace_ns,
         .inherited = &b->inherited,
@@ -423,6 +431,7 @@ static psrt_status_t local_open(uv_loop_t *loop, psrti_job_t *job,
     st = psrti_jobdir_create(job->key, job->dir, &b->lock);
     if (st) goto err_sockets;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    psrti_cgroup_clean();
     b->foreign_count = psrti_proctree_children(b->foreign, FOREIGN_MAX);
     init_handles(b);
     *backend_p = b;

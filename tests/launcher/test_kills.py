@@ -2,6 +2,7 @@
 """Nothing survives, whatever is killed with -9."""
 import fcntl
 import os
+import pathlib
 import signal
 import time
 
@@ -92,6 +93,48 @@ class Kills(LaunchTest):
         code, _, err = self.end(proc)
         self.assertEqual(code, 130, err)
         self.assert_nothing_left(at_once=True)
+
+    def groups(self, pids):
+        """The control groups of these guardians; skips where none may be made."""
+        mounts = [row.split()[1] for row in open("/proc/self/mounts") if row.split()[2] == "cgroup2"]
+        own = [row.rstrip()[3:] for row in open("/proc/self/cgroup") if row.startswith("0::")]
+        base = pathlib.Path((mounts or [""])[0] + (own or [""])[0])
+        if not mounts or not own or not os.access(base, os.W_OK):
+            print("[SKIP] no control groups (version 2) of one's own here", flush=True)
+            self.skipTest("no control groups")
+        return [base / f"psrt-guardian-{pid}" for pid in pids]
+
+    def test_each_task_has_a_control_group(self):
+        proc = self.begin(PATIENT)
+        groups = self.groups(self.named("psrt-guardian"))
+        tasks = [(g / "cgroup.procs").read_text().split() for g in groups]
+        self.assertTrue(all(tasks), tasks)
+        self.assertEqual(len({pid for group in tasks for pid in group}), sum(map(len, tasks)))
+        proc.send_signal(signal.SIGINT)
+        self.assertEqual(self.end(proc)[0], 130)
+        self.assertEqual([g for g in groups if g.exists()], [])
+
+    def test_groups_of_killed_guardians_are_removed(self):
+        proc = self.begin(ESCAPE + STUBBORN, "--grace", "300ms")
+        groups = self.groups(self.named("psrt-guardian"))
+        self.kill(*self.named("psrt-guardian"))
+        self.assertEqual(self.end(proc)[0], 137)
+        self.assertEqual([g for g in groups if g.exists()], [])
+
+    def test_groups_that_nobody_was_left_to_remove(self):
+        proc = self.begin(PATIENT)
+        guardians = self.named("psrt-guardian")
+        groups = self.groups(guardians)
+        self.kill(*guardians, proc.pid)
+        self.end(proc)
+        self.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in guardians), "guardians are left")
+
+        def is_populated(group):  # the launcher may still have come to remove some
+            return group.exists() and "populated 1" in (group / "cgroup.events").read_text()
+
+        self.wait_for(lambda: not any(map(is_populated, groups)), "tasks are left")
+        self.assertEqual(self.launch("-s", "0", "--grace", "0", "--", "true")[0], 0)
+        self.assertEqual([g for g in groups if g.exists()], [])
 
     def test_launcher_and_a_guardian(self):
         proc = self.begin("setsid sleep 1000 & " + STUBBORN, "--grace", "300ms")

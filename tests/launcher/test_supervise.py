@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sys
 
 from launchtest import PATIENT, LaunchTest, main, parent
@@ -35,6 +36,33 @@ class Restarts(LaunchTest):
         self.assertEqual(os.readlink(log / "worker-0.stdout"), "worker-0.2.stdout")
         self.assertEqual(os.readlink(log / "worker-0.stderr"), "worker-0.2.stderr")
         self.assert_nothing_left(at_once=True)
+
+    def begin_with_a_taken_port(self):
+        """A worker that fails once, and its port, which somebody else took before its second life."""
+        flag = self.root / "lived"
+        proc = self.start("-s", "0", "--no-coordinator", "--restart", "on-failure", "--set",
+                          "roles.worker.restart.backoff=500ms", "--", "sh", "-c",
+                          f"[ -e {flag} ] && echo again && exit 0; touch {flag}; echo port {{port}}; exit 1")
+        out = self.read_until(proc, "\n")
+        taken = socket.socket()
+        self.addCleanup(taken.close)
+        first = self.named("psrt-guardian")
+        taken.bind(("0.0.0.0", int(out.split()[-1])))
+        taken.listen()
+        self.wait_for(lambda: set(self.named("psrt-guardian")) - set(first), "no second life")
+        return proc, taken
+
+    def test_a_port_that_is_taken_for_a_while(self):
+        proc, taken = self.begin_with_a_taken_port()
+        taken.close()
+        code, out, err = self.end(proc)
+        self.assertEqual((code, out), (0, "[worker:0] again\n"), err)
+
+    def test_a_port_that_stays_taken(self):
+        proc, _ = self.begin_with_a_taken_port()
+        code, out, err = self.end(proc)
+        self.assertEqual((code, out), (126, ""), err)
+        self.assertIn("worker:0 could not be run: sh: Address already in use", err)
 
     def test_limit(self):
         for limit in (0, 1, 3):
