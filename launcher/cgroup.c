@@ -39,7 +39,8 @@ static int own_dir(char *dir, size_t size)
     if (file) fclose(file);
     if (!path || strstr(path, "/..")) return 0;
     size_t len = strlen(dir);
-    return (size_t)snprintf(dir + len, size - len, "%s", strcmp(path, "/") ? path : "") < size - len;
+    return (size_t)snprintf(dir + len, size - len, "%s", strcmp(path, "/") ? path : "") <
+           size - len;
 }
 
 void psrti_cgroup_find(psrti_cgroup_t *group, pid_t guardian)
