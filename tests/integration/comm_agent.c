@@ -512,7 +512,7 @@ static void cmd_descriptors(int more)
     limit = before;
     int fd = dup(0);
     close(fd);
-    if (more >= 0) limit.rlim_cur = (rlim_t)(fd + more);
+    if (more >= 0) limit.rlim_cur = (rlim_t)fd + (rlim_t)more;
     answer(setrlimit(RLIMIT_NOFILE, &limit) ? PSRT_ERR_IO : PSRT_OK, NULL);
 }
 

@@ -79,7 +79,7 @@ static double expected(const tensor_t *t, uint32_t k, uint64_t i, uint32_t step)
         sum += v;
         max = v > max ? v : max;
     }
-    return t->redop == PSRT_MAX ? max : t->redop == PSRT_AVG ? sum / (int)ranks : sum;
+    return t->redop == PSRT_MAX ? max : t->redop == PSRT_AVG && ranks ? sum / (int)ranks : sum;
 }
 
 static int check(const tensor_t *t, uint32_t k, uint32_t step, char *text, size_t size)

@@ -275,11 +275,11 @@ Test(channel, garbage_ends_at_once_and_without_memory)
 
 Test(channel, what_it_said_itself_proves_nothing)
 {
+    static const uint8_t magic[8] = { 'p', 's', 'r', 't', 'c', 'h', 'n', '1' };
     uint8_t hello[HELLO_LEN], data[256];
     int fd = raw();
-    /* A reflected nonce, then whatever the other side says. */
-    memcpy(hello, "psrtchn1", 8);
-    memset(hello + 8, 7, 32);
+    memset(hello, 7, sizeof hello);
+    memcpy(hello, magic, sizeof magic);
     send(fd, hello, sizeof hello, MSG_NOSIGNAL);
     cr_assert_eq(receive(fd, data, HELLO_LEN), HELLO_LEN);
     cr_assert_eq(accepted.opened, 0);
@@ -324,8 +324,8 @@ static int listen_for_relay(struct sockaddr_in *real)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     *real = address;
     address.sin_port = 0;
-    bind(fd, (struct sockaddr *)&address, sizeof address);
-    listen(fd, 1);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    cr_assert_eq(listen(fd, 1), 0);
     getsockname(fd, (struct sockaddr *)&address, &len);
     return fd;
 }
@@ -412,7 +412,7 @@ Test(channel, a_lost_connection_is_no_end)
 {
     open_both();
     uv_os_fd_t fd = -1;
-    struct sockaddr_in sa;
+    struct sockaddr_in sa = { 0 };
     socklen_t len;
     for (int i = 3; i < 256 && fd < 0; i++) { /* the dialling side's socket */
         len = sizeof sa;
