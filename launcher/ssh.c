@@ -50,32 +50,4 @@ static char **make_argv(const psrti_job_t *job, unsigned host, const char *comma
     return argv;
 }
 
-static psrt_status_t open_starter(uv_loop_t *loop, const psrti_job_t *job,
-                                  const psrti_starter_events_t *events, psrti_starter_t **starter_p)
-{
-    return psrti_login_open(loop, job, events, make_argv, starter_p);
-}
-
-static const psrti_starter_ops_t starter = { .name = "ssh",
-                                             .open = open_starter,
-                                             .start = psrti_login_start,
-                                             .close = psrti_login_close,
-                                             .release = psrti_login_release };
-
-static psrt_status_t open_backend(uv_loop_t *loop, psrti_job_t *job,
-                                  const psrti_backend_events_t *events, psrti_backend_t **backend_p)
-{
-    return psrti_remote_open(loop, job, events, &starter, backend_p);
-}
-
-const psrti_backend_ops_t psrti_backend_ssh = {
-    .name = "ssh",
-    .open = open_backend,
-    .start = psrti_remote_start,
-    .stop = psrti_remote_stop,
-    .signal = psrti_remote_signal,
-    .reach = psrti_remote_reach,
-    .pause = psrti_remote_pause,
-    .close = psrti_remote_close,
-    .release = psrti_remote_release,
-};
+PSRTI_LOGIN_BACKEND(ssh, make_argv);

@@ -26,7 +26,7 @@ static int by_number(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Of the entries by host: hosts get the lowest of their ranks as a number for now, which orders them. */
+/* Of the entries by host: hosts get the lowest of their ranks as a number, which orders them. */
 static void number_hosts(entry_t *list, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)

@@ -169,6 +169,20 @@ class Job:
         shutil.rmtree(self.base, ignore_errors=True)
 
 
+def answers(agents, line, timeout=30):
+    """The command on all at once; OK or (status, text) of each."""
+    for a in agents:
+        a.send(line)
+    out = []
+    for a in agents:
+        try:
+            a.receive(timeout)
+            out.append("OK")
+        except Refused as e:
+            out.append((e.status, e.text))
+    return out
+
+
 def every(agents, line, timeout=30):
     """The command on all at once; the answers."""
     for a in agents:

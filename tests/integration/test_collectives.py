@@ -6,7 +6,7 @@ import time
 import unittest
 
 import job as rig
-from job import SLOW, Agent, Job, JobTest, Refused, every
+from job import SLOW, Agent, Job, JobTest, Refused, answers, every
 
 COMM_AGENT = os.environ.get("PSRT_TEST_COMM_AGENT", "build/tests/bin/integration_comm_agent")
 WHATS = ("allreduce", "reduce", "broadcast", "allgather", "allgatherv", "reduce_scatter", "alltoall",
@@ -23,20 +23,6 @@ class CommAgent(Agent):
     def __init__(self, job, env):
         rig.Task.__init__(self, job, [COMM_AGENT], env, stdin=rig.subprocess.PIPE)
         self.buf = b""
-
-
-def answers(agents, line, timeout=30):
-    """The command on all at once; OK or (status, text) of each."""
-    for a in agents:
-        a.send(line)
-    out = []
-    for a in agents:
-        try:
-            a.receive(timeout)
-            out.append("OK")
-        except Refused as e:
-            out.append((e.status, e.text))
-    return out
 
 
 class Collectives(JobTest):

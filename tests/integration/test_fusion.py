@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusion among real processes; fuse_agent.c is the worker."""
+import functools
 import os
 import time
 import unittest
@@ -28,18 +29,7 @@ class FuseAgent(Agent):
         return int(self.facts()["rounds"])
 
 
-def answers(agents, line, timeout=LONG):
-    """The command on all at once; OK or (status, text) of each."""
-    for a in agents:
-        a.send(line)
-    out = []
-    for a in agents:
-        try:
-            a.receive(timeout)
-            out.append("OK")
-        except Refused as e:
-            out.append((e.status, e.text))
-    return out
+answers = functools.partial(rig.answers, timeout=LONG)
 
 
 class Fusion(JobTest):
