@@ -32,7 +32,10 @@ typedef enum coll_kind {
     COLL_GATHER,
     COLL_SCATTER,
     COLL_BARRIER,
-    COLL_LATENCY, /* allreduce of 64 B, one call after the other */
+    COLL_ALLGATHERV,
+    COLL_ALLTOALLV,
+    COLL_SENDRECV, /* every rank sends to the next one and receives from the one before it */
+    COLL_LATENCY,  /* allreduce of 64 B, one call after the other */
     COLL_KINDS
 } coll_kind_t;
 
@@ -81,9 +84,11 @@ typedef struct coll_options {
 /* BENCH_RUN, or the exit code after --help or a wrong flag. `usage` heads the help. */
 int coll_options_parse(int argc, char **argv, const char *usage, coll_options_t *out);
 
-/* One call. Elements of `count` as MPI counts them: of the whole vector for allreduce, reduce and broadcast, of
- * one block for the others, of which `in` or `out` has as many as there are ranks. A broadcast sends `in` of
- * the root into `out` of the others. The root is rank 0. */
+/* One call. Elements of `count` as MPI counts them: of the whole vector for allreduce, reduce, broadcast and
+ * sendrecv, of one block for the others, of which `in` or `out` has as many as there are ranks. A broadcast sends
+ * `in` of the root into `out` of the others. The root is rank 0.
+ * Of allgatherv and alltoallv, `count` is the sum of all parts (coll_parts.h); `lengths` and `offsets` are those of
+ * the parts in `out`, and in `in` of alltoallv. */
 typedef struct coll_call {
     coll_kind_t kind;
     coll_dtype_t dtype;
@@ -91,6 +96,7 @@ typedef struct coll_call {
     const void *in;
     void *out;
     uint64_t count;
+    const uint64_t *lengths, *offsets; /* a rank each; of the v forms */
 } coll_call_t;
 
 typedef struct coll_backend {

@@ -5,6 +5,7 @@
 #include "coll.h"
 #include "coll_area.h"
 #include "coll_data.h"
+#include "coll_parts.h"
 #include "flags.h"
 #include "stats.h"
 
@@ -16,6 +17,7 @@ typedef struct cell {
     const coll_backend_t *backend;
     coll_data_t data;
     coll_call_t call;
+    coll_parts_t parts;
     coll_buffers_t buffers;
     void *in;
     uint64_t iteration; /* since the cell began; tells the inputs apart */
@@ -44,6 +46,9 @@ static void release(const cell_t *c, void *memory)
 static int cell_init(cell_t *c)
 {
     uint64_t size = coll_dtype_size(c->call.dtype);
+    coll_parts_init(&c->parts, c->call.kind, c->call.count, c->data.rank, c->data.ranks);
+    c->call.lengths = c->parts.lengths;
+    c->call.offsets = c->parts.offsets;
     uint64_t in = coll_data_in(&c->data, &c->call), out = coll_data_out(&c->data, &c->call);
     c->call.in = c->in = allocate(c, in * size);
     c->call.out = allocate(c, out * size);

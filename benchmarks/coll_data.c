@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll_parts.h"
 #include "flags.h"
 
 #define STRIDE 31u       /* elements by which iterations differ */
@@ -101,6 +102,7 @@ uint64_t coll_data_in(const coll_data_t *d, const coll_call_t *call)
     case COLL_ALLTOALL: return call->count * d->ranks;
     case COLL_SCATTER: return d->rank == 0 ? call->count * d->ranks : 0;
     case COLL_BROADCAST: return d->rank == 0 ? call->count : 0;
+    case COLL_ALLGATHERV: return call->lengths[d->rank];
     default: return call->count;
     }
 }
@@ -159,6 +161,21 @@ static uint64_t wrong_of_each(coll_data_t *d, const coll_call_t *call, uint64_t 
     return wrong;
 }
 
+/* A part of every rank: the beginning of its input, or the part that was for this rank. */
+static uint64_t wrong_of_parts(coll_data_t *d, const coll_call_t *call, uint64_t iteration)
+{
+    uint64_t wrong = 0;
+    for (uint32_t rank = 0; rank < d->ranks; rank++) {
+        coll_parts_t theirs;
+        coll_parts_init(&theirs, call->kind, call->count, rank, d->ranks);
+        uint64_t from = call->kind == COLL_ALLTOALLV ? theirs.offsets[d->rank] : 0;
+        make_block(d, d->another, rank);
+        wrong += wrong_in(d, (char *)call->out + call->offsets[rank] * sizes[d->dtype],
+                          call->lengths[rank], d->another, place(from, iteration));
+    }
+    return wrong;
+}
+
 uint64_t coll_data_wrong(coll_data_t *d, const coll_call_t *call, uint64_t iteration)
 {
     uint64_t elements = coll_data_out(d, call);
@@ -168,6 +185,11 @@ uint64_t coll_data_wrong(coll_data_t *d, const coll_call_t *call, uint64_t itera
     case COLL_ALLGATHER:
     case COLL_GATHER: return wrong_of_each(d, call, first);
     case COLL_ALLTOALL: return wrong_of_each(d, call, mine);
+    case COLL_ALLGATHERV:
+    case COLL_ALLTOALLV: return wrong_of_parts(d, call, iteration);
+    case COLL_SENDRECV:
+        make_block(d, d->another, (d->rank + d->ranks - 1) % d->ranks);
+        return wrong_in(d, call->out, elements, d->another, first);
     case COLL_REDUCE_SCATTER: return wrong_in(d, call->out, elements, d->reduced, mine);
     case COLL_BROADCAST:
     case COLL_SCATTER:

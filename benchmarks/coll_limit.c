@@ -6,6 +6,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "coll_parts.h"
+
 #define BLOCK 2048u /* elements that stay in the first cache between two passes */
 #define LINE 16u    /* elements */
 
@@ -88,6 +90,18 @@ static void reduce(const coll_limit_t *l, copy_fn *write, uint64_t begin, uint64
     }
 }
 
+/* From every rank the part that is for this one. */
+static void copy_parts(const coll_limit_t *l, copy_fn *write, const coll_call_t *call)
+{
+    for (uint32_t rank = 0; rank < l->size; rank++) {
+        coll_parts_t theirs;
+        coll_parts_init(&theirs, call->kind, call->count, rank, l->size);
+        write(out_of(l, l->rank) + call->offsets[rank],
+              in_of(l, rank) + (call->kind == COLL_ALLTOALLV ? theirs.offsets[l->rank] : 0),
+              call->lengths[rank]);
+    }
+}
+
 static void pass(const coll_limit_t *l, copy_fn *write, const coll_call_t *call)
 {
     uint64_t n = call->count, at = l->rank * n;
@@ -111,6 +125,9 @@ static void pass(const coll_limit_t *l, copy_fn *write, const coll_call_t *call)
         for (uint32_t rank = 0; rank < l->size; rank++)
             write(out + rank * n, in_of(l, rank) + at, n);
         break;
+    case COLL_ALLGATHERV:
+    case COLL_ALLTOALLV: copy_parts(l, write, call); break;
+    case COLL_SENDRECV: write(out, in_of(l, (l->rank + l->size - 1) % l->size), n); break;
     default: break;
     }
 }

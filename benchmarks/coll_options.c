@@ -6,10 +6,10 @@
 #include "flag_values.h"
 #include "flags.h"
 
-const char *const coll_kind_names[COLL_KINDS] = { "allreduce", "reduce",         "broadcast",
-                                                  "allgather", "reduce_scatter", "alltoall",
-                                                  "gather",    "scatter",        "barrier",
-                                                  "latency" };
+const char *const coll_kind_names[COLL_KINDS] = {
+    "allreduce", "reduce",  "broadcast",  "allgather", "reduce_scatter", "alltoall", "gather",
+    "scatter",   "barrier", "allgatherv", "alltoallv", "sendrecv",       "latency"
+};
 const char *const coll_dtype_names[COLL_DTYPES] = { "f32", "f64", "f16", "bf16", "i8",
                                                     "i16", "i32", "i64", "u8" };
 const char *const coll_redop_names[COLL_REDOPS] = { "sum", "prod", "min", "max", "avg" };
@@ -98,7 +98,7 @@ static int set_area(void *options, const char *name, const char *text)
 static const bench_flag_t flags[] = {
     { "collective", "LIST",
       "of allreduce,reduce,broadcast,allgather,reduce_scatter,alltoall,gather,scatter,\n"
-      "barrier,latency (default: all)",
+      "barrier,allgatherv,alltoallv,sendrecv,latency (default: all)",
       set_collective },
     { "min", "BYTES", "first size, such as 64, 4KiB (default 64)", set_min },
     { "max", "BYTES", "last size (default 256MiB)", set_max },
@@ -125,13 +125,15 @@ static int print_help(const char *usage)
         "\n"
         "Columns\n"
         "  size       bytes of the larger one of the two buffers of a rank, as nccl-tests counts\n"
+        "             (of allgatherv and alltoallv: the sum of all parts)\n"
         "  count      elements as the call counts them: of the whole vector, or of the block of a rank\n"
+        "             (of allgatherv and alltoallv: of all parts, which are of different lengths)\n"
         "  time us    median over the iterations. In each of them every rank writes its input anew,\n"
         "             all meet, each times its own blocking call, and the slowest rank's time counts\n"
         "  p99 us     of the same times\n"
         "  algbw      1e9 bytes of size per second\n"
         "  busbw      algbw times what each rank sends or receives at least, divided by size:\n"
-        "             2(n-1)/n for allreduce, 1 for reduce and broadcast, else (n-1)/n\n"
+        "             2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n\n"
         "  limit us   the same for plain loops in the same processes, measured in the same run: memory\n"
         "             on huge pages that all share, each rank sums its part straight from all inputs into\n"
         "             all outputs, or copies; flags before and after; writing in or past the caches,\n"
@@ -142,6 +144,10 @@ static int print_help(const char *usage)
         "\n"
         "The collective `latency` is an allreduce of 64 bytes, one call after the other without meeting:\n"
         "what a loop of a program sees. The root is rank 0.\n"
+        "In `sendrecv` every rank sends to the next one and receives from the one before it, the last one to and\n"
+        "the first one from the other end; size is what it sends. Of n parts of allgatherv and alltoallv the i-th\n"
+        "has i shares of n(n+1)/2: the last one is n times the first. In allgatherv rank i gives part i; in\n"
+        "alltoallv rank a sends rank b part (a+b) mod n, so that all ranks send and receive as much.\n"
         "\n"
         "Exit status: 0, 1 when something failed or a value was wrong, 2 wrong usage.");
     return BENCH_OK;

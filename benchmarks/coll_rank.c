@@ -7,6 +7,7 @@
 #include <psrt/comm.h>
 
 #include "coll_area.h"
+#include "coll_data.h"
 #include "coll_limit.h"
 #include "flags.h"
 
@@ -22,6 +23,22 @@ typedef struct rank {
     psrt_comm_t *comm;
     uint32_t rank, size;
 } rank_t;
+
+/* Around the ring of ranks; one alone has nobody to send to. */
+static psrt_status_t sendrecv(const rank_t *r, const coll_call_t *c, psrt_dtype_t dtype)
+{
+    uint32_t to = (r->rank + 1) % r->size, from = (r->rank + r->size - 1) % r->size;
+    psrt_op_t *op;
+    if (r->size == 1) {
+        memcpy(c->out, c->in, c->count * coll_dtype_size(c->dtype));
+        return PSRT_OK;
+    }
+    psrt_status_t rc = psrt_recv(r->comm, c->out, c->count, dtype, from, &op);
+    if (rc) return rc;
+    rc = psrt_send(r->comm, c->in, c->count, dtype, to, NULL);
+    psrt_status_t received = psrt_op_wait(op, PSRT_FOREVER);
+    return rc ? rc : received;
+}
 
 /* The blocking calls. */
 static psrt_status_t dispatch(const rank_t *r, const coll_call_t *c)
@@ -40,6 +57,12 @@ static psrt_status_t dispatch(const rank_t *r, const coll_call_t *c)
     case COLL_ALLTOALL: return psrt_alltoall(r->comm, c->in, c->out, c->count, dtype, NULL);
     case COLL_GATHER: return psrt_gather(r->comm, c->in, c->out, c->count, dtype, 0, NULL);
     case COLL_SCATTER: return psrt_scatter(r->comm, c->in, c->out, c->count, dtype, 0, NULL);
+    case COLL_ALLGATHERV:
+        return psrt_allgatherv(r->comm, c->in, c->out, c->lengths, c->offsets, dtype, NULL);
+    case COLL_ALLTOALLV:
+        return psrt_alltoallv(r->comm, c->in, c->lengths, c->offsets, c->out, c->lengths,
+                              c->offsets, dtype, NULL);
+    case COLL_SENDRECV: return sendrecv(r, c, dtype);
     default: return psrt_comm_barrier(r->comm, NULL);
     }
 }

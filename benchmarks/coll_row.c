@@ -11,7 +11,8 @@ static double bus_factor(const coll_row_t *row)
     case COLL_ALLREDUCE:
     case COLL_LATENCY: return 2 * (n - 1) / n;
     case COLL_REDUCE:
-    case COLL_BROADCAST: return 1;
+    case COLL_BROADCAST:
+    case COLL_SENDRECV: return 1;
     default: return (n - 1) / n;
     }
 }

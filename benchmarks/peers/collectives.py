@@ -13,7 +13,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-SHARED = ["coll_area", "coll_cell", "coll_data", "coll_options", "coll_row", "flags", "flag_values",
+SHARED = ["coll_area", "coll_cell", "coll_data", "coll_options", "coll_parts", "coll_row", "flags", "flag_values",
           "stats"]
 MPI = ["openmpi", "mpich"]
 DEADLINE = 600  # seconds of one job

@@ -17,7 +17,8 @@ import kvstore
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(os.path.dirname(HERE), "results")
-COLLECTIVES = "allreduce,broadcast,allgather,reduce_scatter,alltoall,barrier,latency"
+COLLECTIVES = ("allreduce,reduce,broadcast,allgather,reduce_scatter,alltoall,gather,scatter,barrier,allgatherv,"
+               "alltoallv,sendrecv,latency")
 
 
 def machine():

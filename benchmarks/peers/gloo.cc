@@ -8,8 +8,10 @@
 #include <vector>
 
 #include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/gather.h>
@@ -89,6 +91,33 @@ void alltoall(const Context &context, float *in, float *out, size_t count)
     gloo::alltoall(options);
 }
 
+void allgatherv(const Context &context, float *in, float *out, const coll_call_t *call)
+{
+    gloo::AllgathervOptions options(context);
+    options.setInput(in, call->lengths[context->rank]);
+    options.setOutput(out, std::vector<size_t>(call->lengths, call->lengths + context->size));
+    gloo::allgatherv(options);
+}
+
+void alltoallv(const Context &context, float *in, float *out, const coll_call_t *call)
+{
+    gloo::AlltoallvOptions options(context);
+    options.setInput(in, std::vector<int64_t>(call->lengths, call->lengths + context->size));
+    options.setOutput(out, std::vector<int64_t>(call->lengths, call->lengths + context->size));
+    gloo::alltoallv(options);
+}
+
+void sendrecv(const Context &context, float *in, float *out, size_t count)
+{
+    const uint64_t slot = 0; // below those of its collectives
+    auto from = context->createUnboundBuffer(in, count * sizeof *in);
+    auto to = context->createUnboundBuffer(out, count * sizeof *out);
+    to->recv((context->rank + context->size - 1) % context->size, slot);
+    from->send((context->rank + 1) % context->size, slot);
+    from->waitSend();
+    to->waitRecv();
+}
+
 void barrier(const Context &context)
 {
     gloo::BarrierOptions options(context);
@@ -107,6 +136,9 @@ void dispatch(const Context &context, const coll_call_t *call)
     case COLL_ALLTOALL: return alltoall(context, in, out, call->count);
     case COLL_GATHER: return gather(context, in, out, call->count);
     case COLL_SCATTER: return scatter(context, in, out, call->count);
+    case COLL_ALLGATHERV: return allgatherv(context, in, out, call);
+    case COLL_ALLTOALLV: return alltoallv(context, in, out, call);
+    case COLL_SENDRECV: return sendrecv(context, in, out, call->count);
     default: return barrier(context);
     }
 }

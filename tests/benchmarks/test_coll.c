@@ -10,6 +10,7 @@
 #include "benchmarks/coll_area.h"
 #include "benchmarks/coll_data.h"
 #include "benchmarks/coll_limit.h"
+#include "benchmarks/coll_parts.h"
 
 #define RANKS 3
 #define COUNT 10000u /* more than two periods */
@@ -53,12 +54,38 @@ static int32_t reduce(const world_t *w, coll_redop_t redop, uint64_t at)
     }
 }
 
+/* Parts of 10000 elements that three ranks give, in the input of each: of an allgatherv, of an alltoallv. */
+static const uint64_t v_lengths[RANKS] = { 1666, 3334, 5000 };
+static const uint64_t v_sent[RANKS][RANKS] = { { 1666, 3334, 5000 },
+                                               { 3334, 5000, 1666 },
+                                               { 5000, 1666, 3334 } };
+
+static void carry_out_v(world_t *w, coll_kind_t kind, uint32_t rank)
+{
+    int32_t *at = w->out;
+    for (uint32_t from = 0; from < RANKS; from++) {
+        uint64_t begin = 0, length = v_lengths[from];
+        if (kind == COLL_ALLTOALLV) {
+            length = v_sent[from][rank];
+            for (uint32_t to = 0; to < rank; to++)
+                begin += v_sent[from][to];
+        }
+        memcpy(at, w->in[from] + begin, length * sizeof *at);
+        at += length;
+    }
+}
+
 /* By the definition of the collective, for `rank`. */
 static void carry_out(world_t *w, coll_kind_t kind, coll_redop_t redop, uint32_t rank)
 {
+    if (kind == COLL_ALLGATHERV || kind == COLL_ALLTOALLV) {
+        carry_out_v(w, kind, rank);
+        return;
+    }
     for (uint64_t i = 0; i < COUNT; i++) {
         w->out[i] = kind == COLL_REDUCE_SCATTER ? reduce(w, redop, rank * COUNT + i)
                     : kind == COLL_BROADCAST    ? w->in[0][i]
+                    : kind == COLL_SENDRECV     ? w->in[(rank + RANKS - 1) % RANKS][i]
                     : kind == COLL_SCATTER      ? w->in[0][rank * COUNT + i]
                                                 : reduce(w, redop, i);
         for (uint32_t from = 0; from < RANKS; from++)
@@ -75,7 +102,11 @@ static void check_kind(coll_kind_t kind, coll_redop_t redop)
     world_init(&w, redop, 7);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         coll_call_t call = { .kind = kind, .dtype = COLL_I32, .redop = redop, .count = COUNT };
+        coll_parts_t parts;
+        coll_parts_init(&parts, kind, COUNT, rank, RANKS);
         call.out = w.out;
+        call.lengths = parts.lengths;
+        call.offsets = parts.offsets;
         carry_out(&w, kind, redop, rank);
         uint64_t elements = coll_data_out(&w.data[rank], &call);
         cr_assert_eq(coll_data_wrong(&w.data[rank], &call, 7), 0, "%s", coll_kind_names[kind]);
@@ -99,6 +130,8 @@ Test(coll_data, results_by_definition_and_nothing_else)
     }
     for (unsigned kind = COLL_BROADCAST; kind <= COLL_SCATTER; kind++)
         if (kind != COLL_REDUCE_SCATTER) check_kind((coll_kind_t)kind, COLL_SUM);
+    for (unsigned kind = COLL_ALLGATHERV; kind <= COLL_SENDRECV; kind++)
+        check_kind((coll_kind_t)kind, COLL_SUM);
 }
 
 static double decode(coll_dtype_t dtype, const unsigned char *at)

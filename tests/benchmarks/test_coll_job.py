@@ -12,6 +12,7 @@ DEADLINE = 120  # seconds; only shows that nothing hangs
 KEYS = ["collective", "bytes", "count", "dtype", "redop", "ranks", "transport", "buffers", "impl",
         "p50_us", "p99_us", "algbw_gbps", "busbw_gbps", "limit_us", "wrong"]
 WHOLE = ["allreduce", "reduce", "broadcast"]  # their count is that of the whole vector
+PARTS = ["allgatherv", "alltoallv", "sendrecv"]  # likewise; listed behind the barrier
 BLOCKS = ["allgather", "reduce_scatter", "alltoall", "gather", "scatter"]
 REDUCE = ["allreduce", "reduce", "reduce_scatter", "latency"]
 
@@ -27,7 +28,7 @@ def bus_factor(row):
     n = row["ranks"]
     if row["collective"] in ("allreduce", "latency"):
         return 2 * (n - 1) / n
-    return 1 if row["collective"] in ("reduce", "broadcast") else (n - 1) / n
+    return 1 if row["collective"] in ("reduce", "broadcast", "sendrecv") else (n - 1) / n
 
 
 class Coll(unittest.TestCase):
@@ -60,9 +61,9 @@ class Coll(unittest.TestCase):
     def test_every_cell_once(self):
         rows = self.rows("--min", "1KiB", "--max", "64KiB", "--factor", "64")
         cells = [(row["collective"], row["bytes"], row["buffers"]) for row in rows]
-        sizes = {name: [1 << 10, 64 << 10] for name in WHOLE + BLOCKS}
+        sizes = {name: [1 << 10, 64 << 10] for name in WHOLE + BLOCKS + PARTS}
         sizes.update(barrier=[0], latency=[64])
-        self.assertEqual(cells, [(name, size, buffers) for name in WHOLE + BLOCKS + ["barrier", "latency"]
+        self.assertEqual(cells, [(name, size, buffers) for name in WHOLE + BLOCKS + ["barrier"] + PARTS + ["latency"]
                                  for size in sizes[name] for buffers in ("psrt", "user")])
         for row in rows:
             self.assertEqual((row["ranks"], row["transport"], row["dtype"]), (2, "shm", "f32"))
@@ -73,10 +74,10 @@ class Coll(unittest.TestCase):
         for dtype, op in (("bf16", "avg"), ("i64", "max"), ("f64", "prod")):
             rows = self.rows("--ranks", "3", "--dtype", dtype, "--op", op, "--min", "6KiB", "--max", "6KiB",
                              "--transport", "shm,zmq", "--buffers", "user", "--collective",
-                             "allreduce,reduce_scatter,barrier")
+                             "allreduce,reduce_scatter,barrier,allgatherv,alltoallv,sendrecv")
             self.assertEqual([(row["transport"], row["collective"]) for row in rows],
                              [(transport, name) for transport in ("shm", "zmq")
-                              for name in ("allreduce", "reduce_scatter", "barrier")])
+                              for name in ("allreduce", "reduce_scatter", "barrier", *PARTS)])
             self.assertEqual({(row["dtype"], row["ranks"]) for row in rows}, {(dtype, 3)})
             self.assertEqual({row["redop"] for row in rows}, {op, "none"})
 
