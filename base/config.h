@@ -60,6 +60,8 @@ typedef enum psrti_config_type {
       "first retransmission of an unanswered request; doubles up to 16 times this")                  \
     X(OP_DEADLINE, DURATION, "PSRT_OP_DEADLINE", "0s", NULL, 0, 0,                                   \
       "operations without a deadline of their own end after this long; 0: never")                    \
+    X(STALL_WARNING, DURATION, "PSRT_STALL_WARNING", "60s", NULL, 0, 0,                              \
+      "a wait for an operation that takes longer is logged, with what is missing; 0: never")         \
     X(CANCEL_TIMEOUT, DURATION, "PSRT_CANCEL_TIMEOUT", "1s", NULL, 1000000, 0,                       \
       "a server that does not answer a cancel for this long is fenced: its link is dialled anew")    \
     X(EAGER_ARENA, SIZE, "PSRT_ARENA", "16MiB", NULL, 4096, 0,                                       \

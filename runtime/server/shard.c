@@ -279,21 +279,23 @@ void psrti_shard_view(psrti_shard_t *s, psrti_view_t *view, uint32_t joiner, siz
     psrti_gather_end(s);
 }
 
-/* The highest step that a worker has begun, plus one; 0: none has. */
+/* The highest step that a worker has begun, plus one; 0: none has. One that is open and that nobody has
+ * pushed to counts as not begun: it may be the step after the last, and nobody is to wait for it. */
 static uint64_t begun_steps(const psrti_shard_t *s, const psrti_stable_t *t)
 {
     uint64_t begun = 0;
     for (uint32_t r = 0; r < s->nworkers; r++)
-        if (t->clock[r]) begun = PSRTI_MAX(begun, t->clock[r] + 1);
+        begun = PSRTI_MAX(begun, t->clock[r]);
     for (uint64_t i = 0; t->spec.consistency == PSRTI_SYNC && i < t->nslices; i++) {
         const psrti_slice_t *slice = t->slice[i];
         if (!slice) continue;
         uint64_t v = slice->version;
         const psrti_step_t *open = &slice->step[v % 2], *ahead = &slice->step[(v + 1) % 2];
         if (ahead->contributors || ahead->ended)
-            begun = PSRTI_MAX(begun, v + 2);
-        else if (v || open->contributors || open->ended)
-            begun = PSRTI_MAX(begun, v + 1);
+            v += 2;
+        else if (open->contributors || open->ended || slice->sealed)
+            v += 1;
+        begun = PSRTI_MAX(begun, v);
     }
     return begun;
 }

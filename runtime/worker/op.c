@@ -211,21 +211,20 @@ psrt_status_t psrti_worker_test(psrt_op_t *op, psrt_result_t *result_p)
     return op_result(op, result_p);
 }
 
-/* What is missing, for the text of a timeout. Looks into the client, so it needs the baton. */
-static psrt_status_t timed_out(psrti_worker_t *w, psrt_op_t *op)
+/* What is missing. Looks into the client, so it needs the baton. 0: nothing, it is done. */
+static int describe(psrti_worker_t *w, psrt_op_t *op, char *text, size_t size)
 {
-    char text[PSRTI_ERROR_MAX] = "the operation is still being submitted";
+    snprintf(text, size, "the operation is still being submitted");
     psrti_baton_take(w);
     int done = atomic_load(&op->done);
     if (!done && op->fused)
-        psrti_fusion_describe(op, text, sizeof text);
+        psrti_fusion_describe(op, text, size);
     else if (!done && op->coll)
-        psrti_coll_describe(&op->coll->core, text, sizeof text);
+        psrti_coll_describe(&op->coll->core, text, size);
     else if (!done)
-        psrti_client_describe(w->client, &op->cop, text, sizeof text);
+        psrti_client_describe(w->client, &op->cop, text, size);
     psrti_baton_give(w);
-    if (done) return PSRT_OK;
-    return psrti_fail(PSRT_ERR_TIMEOUT, "timed out, %s", text);
+    return !done;
 }
 
 static psrt_status_t op_taken(psrt_op_t *op)
@@ -235,14 +234,9 @@ static psrt_status_t op_taken(psrt_op_t *op)
     return rc;
 }
 
-psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
+static psrt_status_t wait_until(psrti_worker_t *w, psrt_op_t *op, uint64_t deadline)
 {
-    psrti_worker_t *w = op->worker;
-    uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
     psrt_status_t rc = PSRT_OK;
-    if (atomic_load_explicit(&op->done, memory_order_acquire)) return op_taken(op);
-    rc = psrti_worker_may_wait(w, "psrt_op_wait");
-    if (rc) return rc;
     pthread_mutex_lock(&w->lock);
     while (!atomic_load_explicit(&op->done, memory_order_acquire) && rc == PSRT_OK) {
         if (psrti_baton_try(w)) {
@@ -256,10 +250,26 @@ psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
         }
     }
     pthread_mutex_unlock(&w->lock);
-    if (!atomic_load_explicit(&op->done, memory_order_acquire)) {
-        rc = timed_out(w, op);
-        if (rc) return rc;
+    return atomic_load_explicit(&op->done, memory_order_acquire) ? PSRT_OK : PSRT_ERR_TIMEOUT;
+}
+
+psrt_status_t psrti_worker_wait(psrt_op_t *op, uint64_t timeout_ns)
+{
+    psrti_worker_t *w = op->worker;
+    char text[PSRTI_ERROR_MAX];
+    if (atomic_load_explicit(&op->done, memory_order_acquire)) return op_taken(op);
+    psrt_status_t rc = psrti_worker_may_wait(w, "psrt_op_wait");
+    if (rc) return rc;
+    uint64_t stall_ns = psrti_config_u64(w->p.config, PSRTI_CONF_STALL_WARNING);
+    uint64_t deadline = timeout_ns == PSRT_FOREVER ? UINT64_MAX : psrti_deadline(timeout_ns);
+    uint64_t stall = stall_ns ? psrti_deadline(stall_ns) : UINT64_MAX;
+    rc = wait_until(w, op, PSRTI_MIN(stall, deadline));
+    if (rc && stall < deadline && describe(w, op, text, sizeof text)) {
+        psrti_warn("an operation has waited for %g s: %s", (double)stall_ns / 1e9, text);
+        rc = wait_until(w, op, deadline);
     }
+    if (rc && describe(w, op, text, sizeof text))
+        return psrti_fail(PSRT_ERR_TIMEOUT, "timed out, %s", text);
     return op_taken(op);
 }
 

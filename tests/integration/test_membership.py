@@ -132,6 +132,47 @@ class Changes(Rounds):
         self.end()
 
 
+    def test_coming_back_when_the_others_have_made_their_last_step(self):
+        """They wait for it at a barrier: it has nothing to wait for, unless it pushes what nobody expects."""
+        for cons in ("sync", "ssp:0"):
+            with self.subTest(cons):
+                self.come_back_at_the_end(cons)
+
+    def come_back_at_the_end(self, cons):
+        self.begin(2, f"n={BIG} opt=none reduce=sum dtype=f64 cons={cons}", PSRT_STALL_WARNING="200ms")
+        old, steps = self.w[0], 3
+        for step in range(steps):
+            every(self.w.values(), "fill t 12")
+            every(self.w.values(), "push_pull t")
+        self.w.pop(1).kill()
+        self.come(1)
+        self.until(lambda: self.arrived() is not None, "worker:1 is back")
+        new = self.w[1]
+        old.send("barrier trained 0 60")
+        new.cmd("pull t")
+        self.assertEqual(self.first[1], steps)
+        self.assertEqual(float(new.cmd("sum t")), 24 * steps)
+        new.cmd("barrier trained 0 60")
+        old.receive()
+        if cons == "sync":
+            self.push_what_nobody_expects(new, old)
+        self.end()
+
+    def push_what_nobody_expects(self, new, old):
+        """It is said whom that waits for; when they leave, it is made without them."""
+        value = float(new.cmd("sum t"))
+        new.cmd("fill t 12")
+        text = self.refused("PSRT_ERR_DEADLINE", new, "push_pull t deadline=0.3")
+        self.assertIn("waits for worker:0", text)
+        op = new.cmd("start push_pull t")
+        self.refused("PSRT_ERR_TIMEOUT", new, f"wait {op} 0.5")
+        self.assertRegex(new.output(), "has waited for 0.2 s: push_pull of table t, step 4: other workers are missing")
+        old.cmd("destroy")
+        self.assertEqual(self.w.pop(0).quit(), 0)
+        new.cmd(f"wait {op} 30")
+        self.assertEqual(float(new.cmd("sum t")), value + 2 * 12)  # the first was in, if not made
+
+
 class Backup(Rounds):
     def test_the_first_two_of_three_are_the_sum(self):
         self.begin(3, f"n={BIG} opt=none reduce=average cons=sync:backup=1 dtype=f64",

@@ -55,7 +55,7 @@ static void note_join(sim_t *sim, int server, const psrti_view_t *view, uint32_t
 {
     uint64_t incarnation = view->workers[rank].incarnation;
     uint32_t life = incarnation < MAX_LIVES ? sim->control->life_of[incarnation] : 0;
-    int fresh = 1, begun = 0;
+    int fresh = 1, begun = 0, ended = 0;
     for (int i = 0; i < sim->ntables; i++)
         fresh &= sim->table[i].from_life[rank] < life;
     for (int i = 0; i < sim->ntables; i++) {
@@ -66,9 +66,11 @@ static void note_join(sim_t *sim, int server, const psrti_view_t *view, uint32_t
         for (size_t k = 0; k < count; k++)
             if (t->id == table[k]) t->from[rank] = from[k];
         begun |= t->from[rank] > 0;
+        ended |= t->from[rank] == sim->steps;
     }
     sim->counts.joins += (uint64_t)fresh;
     sim->counts.joins_at_a_step += (uint64_t)begun;
+    sim->counts.joins_at_the_end += (uint64_t)ended;
 }
 
 /* Every worker declares what there is; a lost table is replaced by another when all servers

@@ -69,6 +69,9 @@ typedef struct sim_unit sim_unit_t;
     X(steps_held_for_sets)                                                                         \
     X(steps_held_for_joins)                                                                        \
     X(joins_at_a_step)                                                                             \
+    X(joins_at_the_end)                                                                            \
+    X(pulls_at_the_end)                                                                            \
+    X(trains_on_alone)                                                                             \
     X(windows_full)                                                                                \
     X(reorderings)                                                                                 \
     X(cuts)                                                                                        \

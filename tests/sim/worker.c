@@ -191,6 +191,28 @@ static void learn(sim_worker_t *w, const sim_op_t *op)
     }
 }
 
+/* Has every other worker left? */
+static int is_alone(const sim_worker_t *w)
+{
+    const sim_t *sim = w->sim;
+    int left = 0;
+    for (int r = 0; r < sim->nworkers; r++) {
+        const sim_node_t *n = &sim->node[sim_worker_node(sim, r)];
+        left += r != w->rank && n->left && !n->alive;
+    }
+    return left > 0 && left == sim->nworkers - 1;
+}
+
+/* What a worker does that came when the others had ended their last step, or left after it. */
+static void count_late_comer(const sim_worker_t *w, const sim_op_t *op)
+{
+    sim_counts_t *counts = &w->sim->counts;
+    uint64_t first = w->first[op->table[0]->index];
+    if (op->cop.result.status != PSRT_OK || first == 0) return;
+    counts->pulls_at_the_end += !op->x[0].grad && first == w->sim->steps;
+    counts->trains_on_alone += op->x[0].grad && is_alone(w);
+}
+
 static void count_end(sim_t *sim, const psrti_cop_t *cop)
 {
     sim->counts.canceled += cop->result.status == PSRT_ERR_CANCELED;
@@ -211,6 +233,7 @@ static int reap(sim_worker_t *w)
         unlist(op);
         w->running--;
         count_end(w->sim, cop);
+        count_late_comer(w, op);
         sim_model_ended(w->sim, op);
         learn(w, op);
         op_free(op);
@@ -275,12 +298,6 @@ static sim_table_t *some_table(sim_worker_t *w, int (*fits)(const sim_worker_t *
     for (int t = 0; t < w->sim->ntables; t++)
         if (fits(w, t)) fit[n++] = t;
     return n ? &w->sim->table[fit[sim_random(w->sim, (uint64_t)n)]] : NULL;
-}
-
-/* A late joiner may start above the last step of the program, which nobody will reach. */
-static int may_pull(const sim_worker_t *w, int t)
-{
-    return is_usable(w, t) && psrti_ctable_next_step(w->table[t]) <= w->sim->steps;
 }
 
 static int knows_closed_steps(const sim_worker_t *w, int t)
@@ -350,7 +367,7 @@ static void do_ranges(sim_worker_t *w)
 static void do_pull(sim_worker_t *w)
 {
     sim_t *sim = w->sim;
-    sim_table_t *t = some_table(w, may_pull);
+    sim_table_t *t = some_table(w, is_usable);
     if (!t) return;
     sim_op_t *op = op_new(w);
     uint64_t first = 0, count = t->spec.elements;
