@@ -78,10 +78,10 @@ uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
     if (psrti_layout_is_pair(call->what)) return PSRTI_ALG_DIRECT;
     if (!is_v && !psrti_mul_u64(call->count, psrt_dtype_size((psrt_dtype_t)call->dtype), &bytes))
         bytes = UINT64_MAX;
-    psrti_coll_algorithm_t algorithm =
-        psrti_coll_select(&site, psrti_layout_collective(call->what), bytes, comm->size);
-    /* It moves parts that are packed, which need one length. */
-    return (uint8_t)(is_v && algorithm == PSRTI_ALG_BRUCK ? PSRTI_ALG_DIRECT : algorithm);
+    psrti_collective_t collective = psrti_layout_collective(call->what);
+    psrti_coll_algorithm_t algorithm = psrti_coll_select(&site, collective, bytes, comm->size);
+    return (uint8_t)(is_v && psrti_coll_plan_packs(collective, algorithm) ? PSRTI_ALG_DIRECT
+                                                                          : algorithm);
 }
 
 /* ---- lanes -------------------------------------------------------------------------------------- */

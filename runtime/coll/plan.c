@@ -196,6 +196,10 @@ static const row_t table[] = {
     ROW(REDUCE, ONE_LEADER, AS_NUMBERED, one_leader_reduce),
     ROW(BROADCAST, ONE_LEADER, AS_NUMBERED, one_leader_broadcast),
     ROW(ALLGATHER, ALL_LEADERS, AS_NUMBERED, all_leaders_allgather),
+    ROW(REDUCE_SCATTER, ALL_LEADERS, AS_NUMBERED, all_leaders_reduce_scatter),
+    ROW(ALLTOALL, ALL_LEADERS, AS_NUMBERED, all_leaders_alltoall),
+    ROW(GATHER, ONE_LEADER, AS_NUMBERED, one_leader_gather),
+    ROW(SCATTER, ONE_LEADER, AS_NUMBERED, one_leader_scatter),
     ROW(BARRIER, ONE_LEADER, AS_NUMBERED, one_leader_barrier),
 };
 
@@ -215,6 +219,12 @@ int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t
                            uint32_t ranks)
 {
     return does(find_row(collective, algorithm), ranks);
+}
+
+int psrti_coll_plan_packs(psrti_collective_t collective, psrti_coll_algorithm_t algorithm)
+{
+    return algorithm == PSRTI_ALG_BRUCK ||
+           (collective == PSRTI_COLL_ALLTOALL && algorithm == PSRTI_ALG_ALL_LEADERS);
 }
 
 /* What one rank alone does: its input is the result. */

@@ -48,7 +48,7 @@
 
 /* Sources: ring (Patarasuk and Yuan 2009), halving and doubling (Rabenseifner 2004), two trees (Sanders, Speck,
  * Traff 2009), bruck (Bruck et al. 1997), scatter_ring (van de Geijn 1994), dissemination (Hensgen et al. 1988),
- * one leader and all leaders of a host (Karonis et al. 2000; Kandalla et al. 2009). */
+ * one leader and all leaders of a host (Karonis et al. 2000; Kandalla et al. 2009; Traff 2002). */
 #define PSRTI_COLL_ALGORITHMS(X)                                                                   \
     X(DIRECT, "direct")                                                                            \
     X(RING, "ring")                                                                                \
@@ -145,6 +145,8 @@ psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algo
 /* Whether there is such a plan. */
 int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
                            uint32_t ranks);
+/* Whether blocks of several ranks travel as one message out of TMP, which needs blocks of one length. */
+int psrti_coll_plan_packs(psrti_collective_t collective, psrti_coll_algorithm_t algorithm);
 void psrti_coll_plan_free(psrti_coll_plan_t *plan);
 
 #endif

@@ -82,5 +82,9 @@ void psrti_coll_one_leader_broadcast(plan_t *p);
 void psrti_coll_one_leader_barrier(plan_t *p);
 void psrti_coll_all_leaders_allreduce(plan_t *p);
 void psrti_coll_all_leaders_allgather(plan_t *p);
+void psrti_coll_all_leaders_reduce_scatter(plan_t *p);
+void psrti_coll_all_leaders_alltoall(plan_t *p);
+void psrti_coll_one_leader_gather(plan_t *p);
+void psrti_coll_one_leader_scatter(plan_t *p);
 
 #endif

@@ -110,6 +110,28 @@ class Nested(JobTest):
                 every(w, f"random 0 {len(hosts)} 60", LONG)
                 self.finish(job, w)
 
+    def test_leaders_of_every_collective_that_has_them(self):
+        """Whatever the table says; parts of their own are not packed."""
+        tune = ",".join(f"{what}::{leaders}" for what, leaders in (
+            ("reduce_scatter", "all_leaders"), ("alltoall", "all_leaders"), ("gather", "one_leader"),
+            ("scatter", "one_leader")))
+        job, w = self.world([0, 1, 1, 2, 0, 1], PSRT_COLL_TUNE=tune)
+        for what in ("reduce_scatter", "alltoall", "alltoallv", "gather", "scatter"):
+            for count in (0, 1, 1000, 300001):
+                every(w, f"run 0 {what} f32 sum {count} 4 b", LONG)
+                every(w, f"run 0 {what} f16 avg {count} 3 {'p' if what != 'alltoall' else 'b'}", LONG)
+        self.finish(job, w)
+
+    def test_a_host_sends_its_sums_once(self):
+        count = 1 << 18
+        for hosts, most in (([0, 1, 0, 1], 2), ([0, 1, 1, 2, 0, 1], 5)):
+            with self.subTest(hosts=hosts):
+                line = f"run 0 reduce_scatter f32 sum {count} 0 b"
+                nested = self.crossed(hosts, "", line) / (4 * count)
+                ring = self.crossed(hosts, "reduce_scatter::ring", line) / (4 * count)
+                self.assertAlmostEqual(nested, most, delta=0.15 * most)
+                self.assertAlmostEqual(ring, len(hosts) - 1, delta=0.1 * len(hosts))
+
     def test_leaders_send_what_one_rank_a_host_would(self):
         count = 1 << 20
         for hosts, h in (([0, 1, 0, 1], 2), ([0, 1, 1, 2, 0, 1], 3)):

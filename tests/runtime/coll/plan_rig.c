@@ -279,8 +279,9 @@ static void send_one(run_t *run, uint32_t rank, size_t i)
     m->arrived = 1;
     rig->messages[rank]++;
     rig->blocks[rank] += s->nblocks;
-    if (rig->topo->host[rank] != rig->topo->host[s->peer])
-        rig->crossed[rig->topo->host[rank]] += s->nblocks;
+    if (rig->topo->host[rank] == rig->topo->host[s->peer]) return;
+    rig->crossed[rig->topo->host[rank]] += s->nblocks;
+    rig->crossings[rig->topo->host[rank]]++;
 }
 
 static int take_one(run_t *run, uint32_t rank, const psrti_coll_step_t *s)

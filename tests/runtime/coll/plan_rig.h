@@ -24,7 +24,8 @@ typedef struct rig {
     value_t *in[RIG_RANKS], *out[RIG_RANKS], *tmp[RIG_RANKS];
     uint64_t heard[RIG_RANKS];                       /* ranks that have begun, for barriers */
     uint64_t messages[RIG_RANKS], blocks[RIG_RANKS]; /* that it sent      */
-    uint64_t crossed[RIG_RANKS];                     /* blocks of them to other hosts, by host */
+    uint64_t crossed[RIG_RANKS],
+        crossings[RIG_RANKS]; /* blocks, messages to other hosts, by host */
 } rig_t;
 
 /* 0: the algorithm does not do that. */

@@ -245,6 +245,75 @@ Test(plan, one_leader_sends_whole_data_log2_times)
     psrti_coll_topo_free(topo);
 }
 
+static uint32_t ranks_on(const psrti_coll_topo_t *topo, uint32_t host)
+{
+    return topo->first[host + 1] - topo->first[host];
+}
+
+/* A host that has some of the ranks sends a sum for each of the others, once; a ring over all ranks sends one for each
+ * rank but one. */
+Test(plan, leaders_send_only_sums_of_a_host)
+{
+    for (uint32_t ranks = 2; ranks <= RIG_RANKS; ranks++)
+        for (uint32_t hosts = 2; hosts < 9; hosts++) {
+            rig_t rig;
+            psrti_coll_topo_t *topo = rig_topo(ranks, hosts, hosts + 1);
+            cr_assert(rig_open(&rig, PSRTI_COLL_REDUCE_SCATTER, PSRTI_ALG_ALL_LEADERS, topo, 0, 0));
+            rig_run(&rig);
+            for (uint32_t h = 0; h < topo->hosts; h++)
+                cr_assert_eq(rig.crossed[h], ranks - ranks_on(topo, h), "%s", rig_name(&rig));
+            rig_close(&rig);
+            psrti_coll_topo_free(topo);
+        }
+}
+
+/* Ranks in a row, hosts of 3, the last one of fewer. */
+static psrti_coll_topo_t *row_of_hosts(uint32_t ranks)
+{
+    uint64_t host[RIG_RANKS];
+    uint32_t place[RIG_RANKS] = { 0 };
+    for (uint32_t r = 0; r < ranks; r++)
+        host[r] = r / 3;
+    psrti_coll_topo_t *topo = psrti_coll_topo_new(ranks, host, place);
+    cr_assert_not_null(topo);
+    return topo;
+}
+
+/* Between two hosts there is one message, whatever it holds. */
+static void check_crossings(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t ranks,
+                            uint32_t root)
+{
+    rig_t rig;
+    psrti_coll_topo_t *topo = row_of_hosts(ranks);
+    uint32_t hosts = topo->hosts, root_host = topo->host[root];
+
+    cr_assert(rig_open(&rig, c, a, topo, root, 0));
+    rig_run(&rig);
+    for (uint32_t h = 0; h < hosts; h++) {
+        uint64_t messages = hosts - 1, n = ranks_on(topo, h), blocks = n * (ranks - n);
+        if (c == PSRTI_COLL_GATHER) messages = h != root_host, blocks = messages * n;
+        if (c == PSRTI_COLL_SCATTER) {
+            messages = h == root_host ? hosts - 1 : 0;
+            blocks = h == root_host ? ranks - n : 0;
+        }
+        cr_assert_eq(rig.crossings[h], messages, "%s: host %u", rig_name(&rig), h);
+        cr_assert_eq(rig.crossed[h], blocks, "%s: host %u", rig_name(&rig), h);
+    }
+    rig_close(&rig);
+    psrti_coll_topo_free(topo);
+}
+
+Test(plan, leaders_send_one_message_from_host_to_host)
+{
+    for (uint32_t ranks = 2; ranks <= RIG_RANKS; ranks++) {
+        check_crossings(PSRTI_COLL_ALLTOALL, PSRTI_ALG_ALL_LEADERS, ranks, 0);
+        for (uint32_t root = 0; root < ranks; root++) {
+            check_crossings(PSRTI_COLL_GATHER, PSRTI_ALG_ONE_LEADER, ranks, root);
+            check_crossings(PSRTI_COLL_SCATTER, PSRTI_ALG_ONE_LEADER, ranks, root);
+        }
+    }
+}
+
 Test(plan, order_of_ranks)
 {
     static const uint64_t host[] = { 70, 9, 70, 9, 5, 70, 9 };

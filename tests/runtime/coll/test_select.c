@@ -49,7 +49,12 @@ Test(select, by_size_ranks_and_hosts)
     cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
     cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_ONE_LEADER);
     cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 1u << 26, 4), PSRTI_ALG_ALL_LEADERS);
-    cr_assert_eq(chosen(NESTED, PSRTI_COLL_REDUCE_SCATTER, 1u << 26, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_REDUCE_SCATTER, 1u << 26, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_REDUCE_SCATTER, 1u << 26, 4), PSRTI_ALG_ALL_LEADERS);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLTOALL, 16384, 4), PSRTI_ALG_ALL_LEADERS);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLTOALL, 16385, 4), PSRTI_ALG_PAIRWISE);
+    cr_assert_eq(chosen(NESTED, PSRTI_COLL_GATHER, 64, 4), PSRTI_ALG_ONE_LEADER);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_SCATTER, 64, 4), PSRTI_ALG_DIRECT);
 }
 
 Test(select, tune_goes_before_the_table)
@@ -191,6 +196,7 @@ Test(select, table_as_text)
     cr_assert_eq(parse("alltoall:3000-1MiB:bruck"), PSRT_OK);
     cr_assert_eq(psrti_coll_rules_print(&tune, &text), PSRT_OK);
     cr_assert(strstr(text, "alltoall        bruck            tune  any      any    3000B-1MiB\n"
+                           "alltoall        all_leaders        30  nested   any    0B-16KiB\n"
                            "alltoall        direct             20  any      any    0B-16KiB\n"),
               "%s", text);
     cr_assert(
