@@ -97,6 +97,13 @@ class LaunchTest(unittest.TestCase):
     def launch(self, *args, **kwargs):
         return self.end(self.start(*args, **kwargs))
 
+    def kill(self, *victims):
+        """With -9, all at one time: stopped first, so that none sees another die."""
+        self.assertTrue(victims)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in victims:
+                os.kill(pid, number)
+
     def shell(self, script, *flags, **kwargs):
         """Two workers run the script; what does not leave by itself is ended soon."""
         return self.launch("-w", "2", "-s", "1", "--grace", "300ms", *flags, "--", "/bin/sh", "-c",

@@ -13,16 +13,16 @@ ESCAPE = ("env -u PSRT_JOB_DIR setsid sh -c 'sleep 1000 & exec sleep 1000' & "
           "setsid sleep 1000 & ")
 
 
+def proc_lines(name):
+    return pathlib.Path("/proc/self", name).read_text().splitlines()
+
+
 class Kills(LaunchTest):
 
     def begin(self, script, *flags):
         proc = self.start("-w", "2", "-s", "1", *flags, "--", "/bin/sh", "-c", script)
         self.read_until(proc, "ready", 2)
         return proc
-
-    def kill(self, *victims):
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
 
     def guardian_of(self, role, rank):
         """By the environment of the guardian's child, which it has once it executes the command."""
@@ -96,8 +96,8 @@ class Kills(LaunchTest):
 
     def groups(self, pids):
         """The control groups of these guardians; skips where none may be made."""
-        mounts = [row.split()[1] for row in open("/proc/self/mounts") if row.split()[2] == "cgroup2"]
-        own = [row.rstrip()[3:] for row in open("/proc/self/cgroup") if row.startswith("0::")]
+        mounts = [row[1] for row in map(str.split, proc_lines("mounts")) if row[2] == "cgroup2"]
+        own = [row[3:] for row in proc_lines("cgroup") if row.startswith("0::")]
         base = pathlib.Path((mounts or [""])[0] + (own or [""])[0])
         if not mounts or not own or not os.access(base, os.W_OK):
             print("[SKIP] no control groups (version 2) of one's own here", flush=True)

@@ -67,11 +67,6 @@ class SshTest(LaunchTest):
         if seconds:
             self.assertLess(time.monotonic() - begin, seconds)
 
-    def kill(self, *victims):
-        self.assertTrue(victims)
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
-
 
 class Course(SshTest):
     shells = {"alpha": sshrig.CSH, "beta": sshrig.NOISY, "gamma": sshrig.SLOW}
@@ -359,9 +354,7 @@ class Deaths(SshTest):
         proc = self.begin_stubborn()
         self.kill(*self.named("alpha", "psrt-agent"), *self.named("alpha", "psrt-guardian"))
         self.end(proc)
-        # As on one machine: what cleared the job from its environment is out of reach then.
-        for pid in self.rig.processes("alpha"):
-            self.kill(pid)
+        # As on one machine, what cleared the job from its environment is out of reach then: tearDown ends it.
 
     def test_interrupted(self):
         proc = self.begin("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
