@@ -9,6 +9,10 @@ import signal
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+import record  # noqa: E402
+
 import models
 from job import Failed, Job
 from lan import Lan, Unavailable
@@ -19,23 +23,28 @@ ROW_SECONDS = 300  # a job that takes longer hangs
 def main():
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    data = record.begin("scripts/bench --net " + " ".join(sys.argv[3:]))
     try:
-        lan = Lan(options.hosts, options.rate * 1e9, options.delay / 1e3, options.loss,
-                  pathlib.Path(options.bin, "psrt-net-relay"))
-    except Unavailable as e:
-        sys.exit(f"scripts/bench --net: {e}")
-    try:
-        rows = measure(lan, options)
-    except Failed as e:
+        data["rows"] = [row for delay in options.delay for row in on_lan(delay, options)]
+    except (Unavailable, Failed) as e:
         sys.exit(f"scripts/bench --net: {e}")
     except KeyboardInterrupt:
         sys.exit(130)
-    finally:
-        lan.close()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as f:
-            json.dump(rows, f, indent=1)
+            json.dump(data["rows"], f, indent=1)
             f.write("\n")
+    if options.save:
+        record.save("net", data)
+
+
+def on_lan(delay, options):
+    lan = Lan(options.hosts, options.rate * 1e9, delay / 1e3, options.loss,
+              pathlib.Path(options.bin, "psrt-net-relay"))
+    try:
+        return measure(lan, options)
+    finally:
+        lan.close()
 
 
 def parse():
@@ -46,8 +55,8 @@ def parse():
     parser.add_argument("--servers", type=positive(int), metavar="S", help="(half of the hosts)")
     parser.add_argument("--rate", type=positive(float), default=1.0, metavar="GBIT",
                         help="of each link in each direction, Gbit/s (%(default)s)")
-    parser.add_argument("--delay", type=not_negative, default=0.0, metavar="MS",
-                        help="of every packet, so that a round trip has twice that (%(default)s)")
+    parser.add_argument("--delay", type=delays, default="0", metavar="LIST",
+                        help="ms, of every packet, so that a round trip has twice that; one run for each (%(default)s)")
     parser.add_argument("--loss", type=not_negative, default=0.0, metavar="PERCENT", help="of packets")
     parser.add_argument("--bytes", default="64MiB", metavar="SIZE", help="of a push or pull (%(default)s)")
     parser.add_argument("--ops", default="push,pull,allreduce", metavar="LIST",
@@ -60,6 +69,8 @@ def parse():
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
                         help="for all tasks, for example PSRT_WINDOW=1MiB; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE, as an array of objects")
+    parser.add_argument("--save", action="store_true",
+                        help="write them with date, commit and machine to benchmarks/results")
     model = parser.add_argument_group("models", "instead, training steps on 1, 2, ... N hosts, each with a "
                                       "server and a worker, of models from benchmarks/models")
     model.add_argument("--model", type=known_models, metavar="LIST", help=f"of {','.join(models.names())}, or all")
@@ -109,8 +120,12 @@ def not_negative(text):
     return value
 
 
+def delays(text):
+    return [not_negative(item) for item in text.split(",")]
+
+
 def measure(lan, options):
-    print(f"{lan.hosts} hosts, links of {options.rate:g} Gbit/s, {options.delay:g} ms and {options.loss:g} % "
+    print(f"{lan.hosts} hosts, links of {options.rate:g} Gbit/s, {lan.delay * 1e3:g} ms and {options.loss:g} % "
           f"loss each way, TCP {congestion_control()}, level {options.security}", flush=True)
     if options.model:
         return models.run(lan, options, ROW_SECONDS)

@@ -3,10 +3,8 @@
 """This library beside its peers, in turn, in one run. Started by `scripts/bench --peers`; README.md says what is
 compared."""
 import argparse
-import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -16,30 +14,12 @@ import environment
 import kvstore
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RESULTS = os.path.join(os.path.dirname(HERE), "results")
+sys.path.insert(0, os.path.dirname(HERE))
+
+import record  # noqa: E402
+
 COLLECTIVES = ("allreduce,reduce,broadcast,allgather,reduce_scatter,alltoall,gather,scatter,barrier,allgatherv,"
                "alltoallv,sendrecv,latency")
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {"cpu": names[0] if names else platform.machine(), "cores": os.cpu_count(),
-            "kernel": platform.release(),
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
-
-
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--dirty=-modified", "--abbrev=7",
-                           "--exclude=*"], cwd=HERE, stdout=subprocess.PIPE, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def write(path, data):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-        file.write("\n")
-    print(f"wrote {path}", file=sys.stderr)
 
 
 def plot(args, rows, folder, prefix):
@@ -85,9 +65,7 @@ def parse():
 
 def main():
     args = parse()
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    data = {"date": now, "commit": commit(), "machine": machine(),
-            "command": "scripts/bench --peers " + " ".join(sys.argv[5:])}
+    data = record.begin("scripts/bench --peers " + " ".join(sys.argv[5:]))
     if args.only != "kvstore":
         rows = data["collectives"] = collectives.measure(args)
         collectives.print_table(rows)
@@ -100,13 +78,13 @@ def main():
             kvstore.print_table(data["kvstore"])
         except (kvstore.Failed, subprocess.SubprocessError) as reason:
             print(f"left out: MXNet: {reason}", file=sys.stderr)
-    name = f"peers-{now.replace(':', '')}-{data['commit']}"
+    name = record.name("peers", data)
     if args.json:
-        write(args.json, data)
+        record.write(args.json, data)
     if args.save:
-        write(os.path.join(RESULTS, name + ".json"), data)
+        record.save("peers", data)
     if "collectives" in data:
-        folder = args.plots or (RESULTS if args.save else os.path.join(args.environment, "plotted"))
+        folder = args.plots or (record.RESULTS if args.save else os.path.join(args.environment, "plotted"))
         plot(args, data["collectives"], folder, name if args.save else "collectives")
 
 
