@@ -161,6 +161,12 @@ def median_row(rows):
     return row
 
 
+def merge(earlier, rows):
+    """What was measured again replaces what was."""
+    again = {key_of(row) for row in rows}
+    return [row for row in earlier if key_of(row) not in again] + rows
+
+
 def measure(args):
     """Medians of the rounds; in each of them everybody has a turn."""
     turns = build(args.bench, os.path.join(args.environment, "programs"))

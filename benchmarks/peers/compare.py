@@ -22,7 +22,7 @@ COLLECTIVES = ("allreduce,reduce,broadcast,allgather,reduce_scatter,alltoall,gat
                "alltoallv,sendrecv,latency")
 
 
-def plot(args, rows, folder, prefix):
+def plot(args, data, folder, prefix):
     try:
         python = environment.create(os.path.join(args.environment, "plots"), ["matplotlib"],
                                     "matplotlib")
@@ -31,7 +31,7 @@ def plot(args, rows, folder, prefix):
         return
     os.makedirs(folder, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(rows, file)
+        json.dump(data, file)
         file.flush()
         subprocess.run([python, os.path.join(HERE, "plots.py"), file.name,
                         os.path.join(folder, prefix)], check=True)
@@ -60,14 +60,29 @@ def parse():
     parser.add_argument("--json", help="also write all figures to this file")
     parser.add_argument("--plots", help="folder for the plots (default: below the build folder)")
     parser.add_argument("--save", action="store_true", help="figures and plots into benchmarks/results")
-    return parser.parse_args()
+    parser.add_argument("--add", metavar="FILE", help="what --json or --save wrote: figures go there, beside those that it has "
+                        "and that are not measured again, so that a long comparison may be made in parts")
+    args = parser.parse_args()
+    if args.add and (args.json or args.save):
+        parser.error("--add FILE is where the figures go, without --json and --save")
+    return args
+
+
+def begin(args):
+    command = "scripts/bench --peers " + " ".join(sys.argv[5:])
+    if not args.add:
+        return record.begin(command)
+    with open(args.add, encoding="utf-8") as file:
+        data = json.load(file)
+    data["command"] += "; " + command
+    return data
 
 
 def main():
     args = parse()
-    data = record.begin("scripts/bench --peers " + " ".join(sys.argv[5:]))
+    data = begin(args)
     if args.only != "kvstore":
-        rows = data["collectives"] = collectives.measure(args)
+        rows = data["collectives"] = collectives.merge(data.get("collectives", []), collectives.measure(args))
         collectives.print_table(rows)
         collectives.print_marks(rows)
         data["marks"] = [{"mark": what, "measured": value, "reached": reached}
@@ -78,14 +93,20 @@ def main():
             kvstore.print_table(data["kvstore"])
         except (kvstore.Failed, subprocess.SubprocessError) as reason:
             print(f"left out: MXNet: {reason}", file=sys.stderr)
+    finish(args, data)
+
+
+def finish(args, data):
     name = record.name("peers", data)
+    if args.add:
+        record.write(args.add, data)
     if args.json:
         record.write(args.json, data)
     if args.save:
         record.save("peers", data)
-    if "collectives" in data:
-        folder = args.plots or (record.RESULTS if args.save else os.path.join(args.environment, "plotted"))
-        plot(args, data["collectives"], folder, name if args.save else "collectives")
+    saved = args.save or (args.add and record.RESULTS.samefile(os.path.dirname(os.path.abspath(args.add))))
+    folder = args.plots or (record.RESULTS if saved else os.path.join(args.environment, "plotted"))
+    plot(args, data, folder, name if saved else "peers")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def summarize(found):
     result = []
     for size in sorted({size for _, _, size in found}):
         for op in OPS:
-            row = {"op": op, "bytes": size}
+            row = {"op": op, "bytes": size, "limit_us": median("shm", op, size, "limit_us")}
             for name in [*OURS, "mxnet"]:
                 row[name] = {key: median(name, op, size, key) for key in ("gbps", "p50_us", "ops_per_s")}
             for name in OURS:

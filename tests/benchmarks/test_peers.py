@@ -57,6 +57,11 @@ class Comparison(unittest.TestCase):
         self.assertEqual((median["p50_us"], median["limit_us"], median["wrong"]), (2, 1, 4))
         self.assertIsNone(collectives.median_row([row("gloo", 1)])["limit_us"])
 
+    def test_parts_of_a_comparison_are_merged(self):
+        merged = collectives.merge(self.ROWS[:3], [row("psrt", 7), row("psrt", 9, ranks=4)])
+        self.assertEqual([(r["impl"], r["buffers"], r["ranks"], r["p50_us"]) for r in merged],
+                         [("psrt", "psrt", 2, 1), ("openmpi", "user", 2, 6), ("psrt", "user", 2, 7), ("psrt", "user", 4, 9)])
+
     def test_table_names_what_is_missing(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
