@@ -24,6 +24,7 @@ def main():
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     data = record.begin("scripts/bench --net " + " ".join(sys.argv[3:]))
+    data["tcp"] = congestion_control()
     try:
         data["rows"] = [row for delay in options.delay for row in on_lan(delay, options)]
     except (Unavailable, Failed) as e:
