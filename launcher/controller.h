@@ -42,6 +42,7 @@ typedef struct psrti_conn {
     psrti_backend_t *backend;
     psrti_channel_t *channel;
     unsigned host; /* UINT_MAX: of nobody */
+    int is_proved; /* it has the key */
 } psrti_conn_t;
 
 typedef struct psrti_remote_task {

@@ -165,14 +165,20 @@ static psrt_status_t write_key(const psrti_jobkey_t *given, const char *dir)
     return st;
 }
 
-psrt_status_t psrti_jobdir_create(const psrti_jobkey_t *key, char path[PATH_MAX], int *lock_p)
+psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p)
 {
     const char *base = choose_base();
     if (!base)
         return psrti_fail(PSRT_ERR_IO, "job directory: none of XDG_RUNTIME_DIR, TMPDIR and /tmp "
                                        "is a directory that can be written to");
     remove_stale(base);
-    psrt_status_t st = make_locked(base, path, lock_p);
+    return make_locked(base, path, lock_p);
+}
+
+psrt_status_t psrti_jobdir_create_with_key(const psrti_jobkey_t *key, char path[PATH_MAX],
+                                           int *lock_p)
+{
+    psrt_status_t st = psrti_jobdir_create(path, lock_p);
     if (st) return st;
     st = write_key(key, path);
     if (st) {

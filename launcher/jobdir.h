@@ -11,9 +11,12 @@
 
 #include "base/jobkey.h"
 
-/* Makes the directory with the key in it (NULL: a new one), under XDG_RUNTIME_DIR, TMPDIR or /tmp, and clears what
- * dead jobs of this user left there. *lock_p: the descriptor that holds the shared lock. */
-psrt_status_t psrti_jobdir_create(const psrti_jobkey_t *key, char path[PATH_MAX], int *lock_p);
+/* Makes the directory, under XDG_RUNTIME_DIR, TMPDIR or /tmp, and clears what dead jobs of this user left there.
+ * *lock_p: the descriptor that holds the shared lock. */
+psrt_status_t psrti_jobdir_create(char path[PATH_MAX], int *lock_p);
+/* The same with the job's key in it, for tasks on this host. NULL: a new one. */
+psrt_status_t psrti_jobdir_create_with_key(const psrti_jobkey_t *key, char path[PATH_MAX],
+                                           int *lock_p);
 
 /* Takes a shared lock of its own for this process; -1 on failure. */
 int psrti_jobdir_lock(const char *path);

@@ -428,7 +428,7 @@ static psrt_status_t local_open(uv_loop_t *loop, psrti_job_t *job,
     psrt_status_t st = psrti_sockets_open(&b->sockets, job);
     if (st) goto err_free;
     psrti_job_set_coordinator(job);
-    st = psrti_jobdir_create(job->key, job->dir, &b->lock);
+    st = psrti_jobdir_create_with_key(job->key, job->dir, &b->lock);
     if (st) goto err_sockets;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     psrti_cgroup_clean();

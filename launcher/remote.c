@@ -195,7 +195,10 @@ static void dispatch(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
     }
 }
 
-static void on_open(void *arg) { (void)arg; } /* the agent speaks first */
+static void on_open(void *arg)
+{
+    ((psrti_conn_t *)arg)->is_proved = 1;
+} /* the agent speaks first */
 
 static void on_message(void *arg, const void *data, size_t len)
 {
@@ -225,11 +228,26 @@ static void on_closed(void *arg, const char *why)
     free(c);
 }
 
+/* The longest here of those that have not proved the key: an agent does so at once, so that strangers who
+ * are silent keep none out. Its end is told later. 0: there is none. */
+static int evict(psrti_backend_t *b)
+{
+    PSRTI_LIST_FOREACH_SAFE(it, tmp, &b->conns)
+    {
+        psrti_conn_t *c = PSRTI_LIST_ENTRY(it, psrti_conn_t, node);
+        if (c->is_proved) continue;
+        psrti_list_remove(&c->node);
+        psrti_channel_abort(c->channel);
+        return 1;
+    }
+    return 0;
+}
+
 static void on_connection(uv_stream_t *listener, int status)
 {
     psrti_backend_t *b = listener->data;
     if (status < 0) return;
-    if (b->conn_count >= STRANGERS_MAX + b->job->host_count) {
+    if (b->conn_count >= STRANGERS_MAX + b->job->host_count && !evict(b)) {
         psrti_netif_refuse(listener);
         return;
     }
@@ -426,7 +444,7 @@ psrt_status_t psrti_remote_open(uv_loop_t *loop, psrti_job_t *job,
     const psrti_starter_events_t starter_events = { on_psrtd, on_starter_failed, b };
     psrt_status_t st = job->subnet ? psrti_netif_check_subnet(job->subnet) : PSRT_OK;
     if (!st) st = make_key(b);
-    if (!st) st = psrti_jobdir_create(&b->key, job->dir, &b->lock);
+    if (!st) st = psrti_jobdir_create(job->dir, &b->lock); /* its hosts have the key */
     if (st) goto err_free;
     st = starter->open(loop, job, &starter_events, &b->starter);
     if (st) goto err_dir;

@@ -28,8 +28,10 @@ def tensors(name):
 
 def run(*argv):
     env = {name: value for name, value in os.environ.items() if not name.startswith("PSRT_")}
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=DEADLINE, check=False)
+    with tempfile.TemporaryDirectory() as state:  # records of psrt-launch
+        env["XDG_STATE_HOME"] = state
+        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DEADLINE, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

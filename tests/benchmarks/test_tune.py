@@ -17,8 +17,9 @@ KINDS = ["allreduce", "reduce", "broadcast", "allgather", "reduce_scatter", "all
 
 def run(*argv, **env):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PSRT_")}
-    done = subprocess.run(argv, env={**clean, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=DEADLINE, check=False)
+    with tempfile.TemporaryDirectory() as state:  # records of psrt-launch
+        done = subprocess.run(argv, env={**clean, "XDG_STATE_HOME": state, **env}, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=DEADLINE, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -4,6 +4,7 @@ import array
 import os
 import re
 import subprocess
+import tempfile
 
 BIN = os.environ["PSRT_TEST_BIN"]
 DEADLINE = 400  # seconds; only shows that nothing hangs
@@ -16,9 +17,10 @@ def program(name):
 def run(command, **variables):
     """Exit code, stdout, stderr; BLAS has one thread, as under the launcher."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PSRT_")}
-    env.update(variables, OPENBLAS_NUM_THREADS="1")
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=DEADLINE, check=False)
+    with tempfile.TemporaryDirectory() as state:  # records of psrt-launch
+        env.update(variables, OPENBLAS_NUM_THREADS="1", XDG_STATE_HOME=state)
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=DEADLINE, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -94,7 +94,8 @@ class Rig:
         plan = self.plan
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PSRT_", "FAULTS_", "XDG_"))}
         name, value = self.mark.split("=")
-        env.update({name: value, "TMPDIR": str(self.tmp), "FAULTS_DIR": str(self.data),
+        env.update({name: value, "TMPDIR": str(self.tmp), "XDG_STATE_HOME": str(self.root / "state"),
+                    "FAULTS_DIR": str(self.data),
                     "FAULTS_SEED": str(plan.seed), "FAULTS_CONS": plan.consistency,
                     "FAULTS_DETERMINISTIC": str(int(plan.deterministic)),
                     "FAULTS_REFILL": str(plan.refill), "FAULTS_ELEMS": str(plan.elements),

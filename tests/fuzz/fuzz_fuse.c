@@ -149,7 +149,8 @@ static void deliver(rank_t *from)
     memmove(from->notes, from->notes + 1, --from->nnotes * sizeof *from->notes);
     uint8_t *exact = malloc(n->len);
     memcpy(exact, n->data, n->len);
-    FUZZ_ASSERT(to->failed || psrti_fuse_note(to->fuse, (uint32_t)(from - world.rank), exact, n->len));
+    FUZZ_ASSERT(to->failed ||
+                psrti_fuse_note(to->fuse, (uint32_t)(from - world.rank), exact, n->len));
     free(exact);
     free(n);
 }
@@ -158,7 +159,8 @@ static void deliver(rank_t *from)
 static void from_third(const uint8_t *data, size_t len)
 {
     for (int i = 0; i < RANKS; i++)
-        if (!world.rank[i].failed && !psrti_fuse_note(world.rank[i].fuse, RANKS, data, len)) world.over = 1;
+        if (!world.rank[i].failed && !psrti_fuse_note(world.rank[i].fuse, RANKS, data, len))
+            world.over = 1;
 }
 
 static uint8_t *put_entry(uint8_t *to, fuzz_in_t *in)

@@ -187,15 +187,18 @@ static void seed_agent(void)
 
 void fuzz_seeds(void)
 {
-    seed("job", "j{\"name\":\"mnist\",\"roles\":{\"worker\":{\"count\":2,\"argv\":[\"./train\"]}}}");
-    seed("job-hosts",
-         "j{\"hosts\":[\"h1:4\",\"me@h2\",{\"name\":\"h3\",\"port\":22,\"slots\":8,\"mem\":\"16g\","
-         "\"attributes\":{\"rack\":\"r1\"}}],\"env\":{\"A\":\"b=c\"},\"timeout\":\"2h\",\"grace\":0}");
-    seed("job-role",
-         "j{\"roles\":{\"ps\":{\"count\":2},\"worker\":{\"command\":\"./train {task_index}\",\"cpus\":"
-         "1.5,\"shell\":true,\"count\":4,\"min\":1,\"ports\":2,\"restart\":{\"when\":\"on-failure\",\"limit\":3,"
-         "\"codes\":[1]},\"success\":\"any\",\"volumes\":[{\"source\":\"/a\",\"target\":\"/b\"}],\"constraints\":[[\"rack\","
-         "\"UNIQUE\"]]}}}");
+    seed("job",
+         "j{\"name\":\"mnist\",\"roles\":{\"worker\":{\"count\":2,\"argv\":[\"./train\"]}}}");
+    seed(
+        "job-hosts",
+        "j{\"hosts\":[\"h1:4\",\"me@h2\",{\"name\":\"h3\",\"port\":22,\"slots\":8,\"mem\":\"16g\","
+        "\"attributes\":{\"rack\":\"r1\"}}],\"env\":{\"A\":\"b=c\"},\"timeout\":\"2h\",\"grace\":0}");
+    seed(
+        "job-role",
+        "j{\"roles\":{\"ps\":{\"count\":2},\"worker\":{\"command\":\"./train {task_index}\",\"cpus\":"
+        "1.5,\"shell\":true,\"count\":4,\"min\":1,\"ports\":2,\"restart\":{\"when\":\"on-failure\",\"limit\":3,"
+        "\"codes\":[1]},\"success\":\"any\",\"volumes\":[{\"source\":\"/a\",\"target\":\"/b\"}],\"constraints\":[[\"rack\","
+        "\"UNIQUE\"]]}}}");
     seed("set", "sroles.worker.cpus=2\nroles.worker.env.A=b\ntimeout=5s\nquiet=true");
     seed("hosts", "hb04-[09-10],gpu[1,3]c[0-1]");
     seed_agent();

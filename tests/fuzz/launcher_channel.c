@@ -34,7 +34,8 @@ typedef struct end {
     uint8_t pipe[PIPE_MAX]; /* what it wrote and the other end has not read */
     size_t len;
     int broken; /* no more room: the connection is lost */
-    uint8_t lengths[SENDS]; /* of the messages that it sent: each byte is the number of the message */
+    uint8_t
+        lengths[SENDS]; /* of the messages that it sent: each byte is the number of the message */
     unsigned sent, received;
     int opened, closed;
 } end_t;
@@ -258,7 +259,7 @@ static void on_closed(void *arg, const char *why)
 static void say(end_t *e, size_t len)
 {
     uint8_t message[255];
-    if (!e->opened || !len || e->sent == SENDS) return;
+    if (!e->channel || !e->opened || !len || e->sent == SENDS) return;
     memset(message, (int)e->sent, sizeof message);
     e->lengths[e->sent++] = (uint8_t)len; /* before: it may be lost, but comes from nowhere else */
     psrti_channel_send(e->channel, message, len);
@@ -266,7 +267,21 @@ static void say(end_t *e, size_t len)
 
 /* ---- what happens ----------------------------------------------------------------------------------- */
 
-enum what { DELIVER, ALL, CHANGE, INSERT, SEND, TIME, CLOSE, ABORT, PAUSE, GO_ON, WRITTEN, LOSE, CONNECT };
+enum what {
+    DELIVER,
+    ALL,
+    CHANGE,
+    INSERT,
+    SEND,
+    TIME,
+    CLOSE,
+    ABORT,
+    PAUSE,
+    GO_ON,
+    WRITTEN,
+    LOSE,
+    CONNECT
+};
 
 /* Random bytes that are the same in each run. */
 static void next_bytes(void *buf, const size_t size)
@@ -377,7 +392,9 @@ void fuzz_channel(fuzz_in_t *in)
 
 static void put_open(fuzz_out_t *out)
 {
-    static const uint8_t course[] = { CONNECT, ALL, ALL | 16, ALL, ALL | 16, WRITTEN, WRITTEN | 16 };
+    static const uint8_t course[] = {
+        CONNECT, ALL, ALL | 16, ALL, ALL | 16, WRITTEN, WRITTEN | 16
+    };
     fuzz_put8(out, 'c');
     fuzz_put8(out, 0);
     fuzz_put(out, course, sizeof course);
@@ -411,7 +428,8 @@ void fuzz_channel_seeds(void)
     put_open(&close);
     put_talk(&close);
     put2(&close, SEND, 3);
-    static const uint8_t end[] = { CLOSE, WRITTEN, PAUSE | 16, ALL, GO_ON | 16, ALL, ALL | 16, LOSE, LOSE | 16 };
+    static const uint8_t end[] = { CLOSE, WRITTEN,  PAUSE | 16, ALL,      GO_ON | 16,
+                                   ALL,   ALL | 16, LOSE,       LOSE | 16 };
     fuzz_put(&close, end, sizeof end);
     fuzz_seed("channel-close", close.data, close.size);
     put_open(&changed);

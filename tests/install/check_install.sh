@@ -38,7 +38,7 @@ cc -std=c11 -Wall -Wextra -Werror -pedantic "$here/trainer.c" $(pkg-config --cfl
 export LD_LIBRARY_PATH=$libdir PSRT_PLUGINS=$tmp/pc/libsignum.so
 [ "$(./trainer)" = trained ] || fail "plug-in: alone"
 test -f "$prefix/share/psrt/job.schema.json" || fail "job.schema.json is not installed"
-"$prefix/bin/psrt-launch" -s 2 -w 2 -- ./trainer >launch.log 2>&1 || fail "$(cat launch.log)"
+XDG_STATE_HOME=$tmp "$prefix/bin/psrt-launch" -s 2 -w 2 -- ./trainer >launch.log 2>&1 || fail "$(cat launch.log)"
 [ "$(grep -c trained launch.log)" = 2 ] || fail "plug-in: $(cat launch.log)"
 "$prefix/bin/psrt-info" | grep -q '^optimizer  signum ' || fail "psrt-info does not list the plug-in"
 unset LD_LIBRARY_PATH PSRT_PLUGINS

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 from job import AGENT, BIN, JobTest, SLOW, every
@@ -76,7 +77,10 @@ class Patience(JobTest):
         """Restarts with random delays before the start: the launcher's place and the rank agree."""
         command = ('sleep "0.$(shuf -i 0-3 -n 1)"; '
                    'printf "create\\ninfo\\ndestroy\\nquit\\n" | "$0"')
+        state = tempfile.TemporaryDirectory()
+        self.addCleanup(state.cleanup)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PSRT_")}
+        env["XDG_STATE_HOME"] = state.name
         for _ in range(RESTARTS):
             done = subprocess.run(
                 [f"{BIN}/psrt-launch", "-w", "3", "-s", "1", "--", "bash", "-c", command, AGENT],

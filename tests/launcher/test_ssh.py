@@ -129,15 +129,19 @@ class Course(SshTest):
         sockets = subprocess.run(self.rig.command(["ss", "-Hltnp"]), capture_output=True, text=True,
                                  check=True).stdout
         port = re.search(r"\*:(\d+) .*psrt-launch", sockets)[1]
-        script = ("import os, socket, sys\n"
+        script = ("import os, select, socket, sys\n"
                   "held = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(400)]\n"
                   "for i, s in enumerate(held):\n"
                   "    try: i % 2 and s.sendall(os.urandom(1000))\n"
                   "    except OSError: pass\n"
-                  "print('there', flush=True); sys.stdin.read()")
+                  "print('there', flush=True)\n"
+                  # The first ones made room for the last ones, as they would for an agent.
+                  "print(bool(select.select(held[:1], [], [], 10)[0]), bool(select.select(held[-2:-1], [], [], 0)[0]),\n"
+                  "      flush=True); sys.stdin.read()")
         with subprocess.Popen(self.rig.command([sys.executable, "-c", script, port]),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as strangers:
             self.assertEqual(strangers.stdout.readline(), b"there\n")
+            self.assertEqual(strangers.stdout.readline(), b"True False\n")
             go.touch()
             code, out, err = self.end(proc)
         self.assertEqual((code, err), (0, ""))
@@ -321,6 +325,8 @@ class Deaths(SshTest):
         self.kill(*launcher)
         self.end(proc)
         self.assert_hosts_clean(10)
+        self.assertTrue(list(self.tmp.glob("psrt-job-*")))
+        self.assertFalse(list(self.tmp.glob("psrt-job-*/key")), "the key of a job that is over")
 
     def test_ssh(self):
         proc = self.begin_stubborn()
