@@ -129,7 +129,8 @@ typedef struct psrti_collway {
 typedef struct psrti_collsched {
     psrti_list_t node; /* in comm->scheds, last used first */
     uint8_t what, algorithm;
-    int split; /* one block a move */
+    int split;    /* one block a move                          */
+    int is_apart; /* IN and OUT are never the same memory there */
     uint32_t root, users;
     uint32_t nblocks, tmp, rounds, nmoves, nways;
     psrti_collmove_t *moves;

@@ -221,6 +221,8 @@ static void point_to_scratch(exec_t *exec)
     int scatters = run->op->call.what == PSRTI_COLL_REDUCE_SCATTER;
     exec->base[PSRTI_COLL_IN] = exec->base[PSRTI_COLL_OUT] = exec->scratch;
     if (scatters) exec->base[PSRTI_COLL_OUT] += run->op->comm->rank * exec->part * run->size;
+    if (run->sched->is_apart)
+        exec->base[PSRTI_COLL_OUT] += whole_lines(exec->hi - exec->lo, run->size) * run->size;
     exec->stride[PSRTI_COLL_IN] = exec->stride[PSRTI_COLL_OUT] = exec->part;
     widen(exec);
 }
@@ -237,22 +239,45 @@ static void point_to_user(exec_t *exec)
     exec->stride[PSRTI_COLL_IN] = exec->stride[PSRTI_COLL_OUT] = stride;
 }
 
+/* Called in place, and the plan needs an input of its own. */
+static int copies_in(const run_t *run)
+{
+    const psrti_coll_call_t *call = &run->op->call;
+    return run->sched->is_apart && !run->is_wide && call->in == call->out;
+}
+
+/* Copies of the row that are in scratch. */
+static unsigned scratch_rows(const run_t *run)
+{
+    if (run->is_wide) return run->sched->is_apart ? 2 : 1;
+    return copies_in(run) ? 1 : 0;
+}
+
+static void point_to_copy(exec_t *exec)
+{
+    const run_t *run = exec->run;
+    run->op->comm->coll->p.kernels->copy(exec->scratch, exec->base[PSRTI_COLL_IN],
+                                         (exec->hi - exec->lo) * run->size);
+    exec->base[PSRTI_COLL_IN] = exec->scratch;
+}
+
 /* Buffers of an exec that is worked on. */
 psrt_status_t psrti_layout_open(exec_t *exec)
 {
     const run_t *run = exec->run;
     uint64_t n = exec->hi - exec->lo, tmp = run->sched->tmp ? exec->part : 0;
-    uint64_t wide = run->is_wide ? whole_lines(in_blocks(run) * n, run->size) : 0;
+    uint64_t rows = scratch_rows(run) * whole_lines(in_blocks(run) * n, run->size);
 
-    if (wide || tmp) {
-        psrt_status_t status = get_scratch(exec, (wide + run->sched->tmp * tmp) * run->size);
+    if (rows || tmp) {
+        psrt_status_t status = get_scratch(exec, (rows + run->sched->tmp * tmp) * run->size);
         if (status != PSRT_OK) return status;
     }
     if (run->is_wide && n)
         point_to_scratch(exec);
     else
         point_to_user(exec);
-    exec->base[PSRTI_COLL_TMP] = exec->scratch ? (char *)exec->scratch + wide * run->size : NULL;
+    if (copies_in(run) && n) point_to_copy(exec);
+    exec->base[PSRTI_COLL_TMP] = exec->scratch ? (char *)exec->scratch + rows * run->size : NULL;
     exec->stride[PSRTI_COLL_TMP] = tmp;
     return PSRT_OK;
 }

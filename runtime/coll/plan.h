@@ -20,7 +20,8 @@
  *  - A rank may begin the steps of a round when all its steps of earlier rounds have ended. Within a round
  *    no step writes what another one reads or writes: they may run at the same time, in any order. That holds
  *    too when IN lies at its place in OUT (allreduce, broadcast, reduce, allgather, gather), or OUT at its
- *    place in IN (reduce_scatter, scatter); a COPY onto itself is then left out.
+ *    place in IN (reduce_scatter, scatter); a COPY onto itself is then left out. Alltoall and plans that are
+ *    `is_apart` need IN and OUT of their own.
  *  - The n-th message from one rank to another is received by the n-th step that expects one; both have the
  *    same number of blocks. A send never waits for its receiver, and with that no order of steps hangs.
  *  - Every contribution is combined exactly once, and each block of a result is either computed by one rank
@@ -131,7 +132,8 @@ typedef struct psrti_coll_plan {
     uint32_t nblocks; /* of the data that is the same size on all ranks; see the table above */
     uint32_t tmp;     /* blocks of TMP; one is as long as the longest block                  */
     uint32_t rounds;
-    int failed; /* no memory for a step */
+    int is_apart; /* must not be carried out in place: whoever does gives it a copy of IN    */
+    int failed;   /* no memory for a step */
     size_t nsteps, room;
     psrti_coll_step_t *steps; /* by round */
 } psrti_coll_plan_t;

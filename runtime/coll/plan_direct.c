@@ -9,7 +9,7 @@ static void send_to_all(plan_t *p, ref_t src)
         psrti_coll_send(p, ahead(p, p->rank, k), src, 1);
 }
 
-/* Adds all contributions in the order of the ranks. It is done in TMP, since OUT may be IN. */
+/* Adds all contributions in the order of the ranks, where none of them is sent to others: OUT may be IN. */
 static void collect(plan_t *p)
 {
     const ref_t sum = tmp_block(0);
@@ -30,10 +30,24 @@ static void collect(plan_t *p)
     psrti_coll_copy(p, sum, out_block(0), 1);
 }
 
+/* Each rank adds all contributions in the order of the ranks, straight into OUT. The others read IN meanwhile. */
 void psrti_coll_direct_allreduce(plan_t *p)
 {
+    p->is_apart = 1;
     send_to_all(p, in_block(0));
-    collect(p);
+    if (p->rank == 0)
+        psrti_coll_fold(p, 1, 0, in_block(0), out_block(0), 1);
+    else if (p->rank == 1)
+        psrti_coll_fold(p, 0, 1, in_block(0), out_block(0), 1);
+    else
+        psrti_coll_recv(p, 0, out_block(0), 1);
+    for (uint32_t r = p->rank < 2 ? 2 : 1; r < p->ranks; r++) {
+        psrti_coll_round(p);
+        if (r == p->rank)
+            psrti_coll_add(p, in_block(0), out_block(0), 1);
+        else
+            psrti_coll_fold(p, r, 0, out_block(0), out_block(0), 1);
+    }
 }
 
 void psrti_coll_direct_reduce(plan_t *p)

@@ -118,7 +118,7 @@ static uint64_t place_of(const sched_t *s, psrti_coll_ref_t ref, uint32_t rank)
 
     if (ref.buffer == PSRTI_COLL_TMP)
         where = TMP;
-    else if (ref.buffer == PSRTI_COLL_OUT && psrti_layout_is_exchange(s->what))
+    else if (ref.buffer == PSRTI_COLL_OUT && (s->is_apart || psrti_layout_is_exchange(s->what)))
         where = OUT_ONLY;
     else if (ref.buffer == PSRTI_COLL_IN &&
              (s->what == PSRTI_COLL_ALLGATHER || s->what == PSRTI_COLL_ALLGATHERV ||
@@ -182,6 +182,7 @@ static int sched_fill(sched_t *s, const psrti_coll_plan_t *plan, uint32_t size, 
     uint32_t n = count_moves(plan, s->split);
     s->nblocks = plan->nblocks;
     s->tmp = plan->tmp;
+    s->is_apart = plan->is_apart;
     s->rounds = plan->rounds;
     s->moves = calloc(n + 1, sizeof *s->moves);
     s->round_at = calloc(s->rounds + 1, sizeof *s->round_at);

@@ -12,6 +12,8 @@
 #define SHORT 16384u      /* up to here latency counts more than bytes       */
 #define MIDDLE (1u << 20) /* up to here between hosts rounds still do        */
 #define FEW 4u            /* ranks that each can talk to all others          */
+#define PAIR 2u           /* of which each may read all of the other: a ring reads as much */
+#define NEAR 262144u      /* up to here its data are in its caches, and are to stay there  */
 
 /* For all sizes and numbers of ranks there is a rule, with an algorithm that does any number of ranks. */
 #define RULE(WHAT, ALG, SCORE, HOSTS, RANKS, BYTES_FROM, BYTES_TO)                                 \
@@ -23,6 +25,7 @@
 #define ALL UINT64_MAX
 
 static const psrti_coll_rule_t table[] = {
+    RULE(ALLREDUCE, DIRECT, 45, ONE_HOST, PAIR, 0, NEAR),
     RULE(ALLREDUCE, DIRECT, 40, ANY_HOSTS, FEW, 0, SHORT),
     RULE(ALLREDUCE, DOUBLING, 30, ANY_HOSTS, ANY, 0, SHORT),
     RULE(ALLREDUCE, ONE_LEADER, 35, NESTED, ANY, 0, SHORT),

@@ -42,6 +42,10 @@ Test(select, always_a_plan)
 Test(select, by_size_ranks_and_hosts)
 {
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 4), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 262144, 2), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 262145, 2), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 20, 2), PSRTI_ALG_HALVING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 262144, 3), PSRTI_ALG_RING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_DOUBLING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16384, 5), PSRTI_ALG_DOUBLING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_RING);
