@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -76,7 +77,7 @@ static int bind_task(const psrti_guardian_t *g)
 static _Noreturn void exec_task(const state_t *s, pid_t guardian, int status_fd)
 {
     const psrti_guardian_t *g = s->g;
-    setsid();
+    setpgid(0, 0);
     psrti_cgroup_enter(&s->cgroup);
     /* The guardian may have died before the call takes effect. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL)) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
@@ -147,9 +148,20 @@ static int arrange_fds(psrti_guardian_t *g, int sockets[PSRTI_JOB_PORTS_MAX])
     return 1;
 }
 
+/* Out of the terminal's reach, but in the launcher's session: where the scheduler gives each session a share of its own
+ * (autogroups), a task of another one that offers its core with sched_yield offers it to nobody. */
+static void leave_terminal(void)
+{
+    setpgid(0, 0);
+    int tty = open("/dev/tty", O_RDWR | O_CLOEXEC);
+    if (tty < 0) return; /* there is none */
+    ioctl(tty, TIOCNOTTY);
+    close(tty);
+}
+
 static int setup(psrti_guardian_t *g, int sockets[PSRTI_JOB_PORTS_MAX])
 {
-    setsid(); /* away from the terminal's signals */
+    leave_terminal();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     /* Another name than the launcher's, so that `killall` of one spares the other. */
     char title[64];

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C and its kin: everything ends, in bounded time, in the right order."""
+import fcntl
 import os
+import re
 import signal
 import sys
+import termios
 import time
 
 from launchtest import PATIENT, STUBBORN, LaunchTest, main
@@ -45,6 +48,30 @@ class Signals(LaunchTest):
         os.killpg(proc.pid, signal.SIGINT)
         out, _ = self.assert_stopped(proc, signal.SIGINT)
         self.assertEqual((out.count("bye"), out.count("int")), (2, 0))
+
+    def test_terminal(self):
+        # Tasks are in the launcher's session, where sched_yield reaches them all, but have no terminal.
+        master, slave = os.openpty()
+
+        def take_terminal():
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+        script = ("trap 'echo int' INT; trap 'echo bye; exit 0' TERM;"
+                  "read -r _ _ _ _ group session terminal _ </proc/$$/stat;"
+                  "(: </dev/tty) 2>/dev/null && echo a terminal;"
+                  "echo $$ $group $session $terminal ready; while :; do sleep 0.05; done")
+        proc = self.begin(script, "--grace", LONG, preexec_fn=take_terminal)
+        os.write(master, b"\3")
+        out, _ = self.assert_stopped(proc, signal.SIGINT)
+        os.close(slave)
+        os.close(master)
+        out = self.head + out
+        told = re.findall(r"(\d+) (\d+) (\d+) (\d+) ready", out)
+        self.assertEqual(len(told), 2, out)
+        for pid, group, session, terminal in told:
+            self.assertEqual((group, session, terminal), (pid, str(proc.pid), "0"))
+        self.assertEqual([out.count(word) for word in ("bye", "int", "a terminal")], [2, 0, 0])
 
     def test_grandchildren(self):
         child = self.root / "x.py"
