@@ -12,7 +12,7 @@
 /* ---- layout ------------------------------------------------------------------------------------- */
 
 #define FLAT_MAGIC 0x54414c46u /* "FLAT" */
-#define FLAT_VERSION 1u
+#define FLAT_VERSION 2u
 
 /* Processors fetch lines in pairs: what is written at different times is 128 bytes apart. */
 typedef struct flat_slot {
@@ -20,27 +20,42 @@ typedef struct flat_slot {
     uint8_t data[PSRTI_FLAT_DATA];
 } flat_slot_t;
 
+/* What does not fit into a slot, and the sum of an allreduce: written by the first ones that find all that is given. */
+typedef struct flat_wide {
+    _Alignas(128) _Atomic uint64_t summed; /* the word of the operation whose sum it is */
+    _Alignas(128) uint8_t data[PSRTI_FLAT_WIDE];
+    uint8_t sum[PSRTI_FLAT_WIDE];
+} flat_wide_t;
+
 typedef struct flat_segment {
     uint32_t magic, version, member, members;
     _Atomic uint32_t awaited; /* 1 + the member that the sleeping owner waits for; 0: it is awake */
     flat_slot_t slots[2];
+    flat_wide_t wide[2];
 } flat_segment_t;
 
 _Static_assert(sizeof(flat_segment_t) == PSRTI_FLAT_BYTES, "layout of a segment");
 _Static_assert(offsetof(flat_slot_t, data) == 8, "data begin behind the word");
 
-/* The word: number (32 bits) | count (16) | root (4) | redop (4) | dtype (4) | collective (4). */
-#define WORD_SEQ_SHIFT 32
-#define WORD_COUNT_SHIFT 16
+#define AWAITED_WORD 0x100u /* in `awaited`: it sleeps on that member's word */
 
-_Static_assert(PSRTI_FLAT_DATA < 1u << 16 && PSRTI_FLAT_MEMBERS < 1u << 4 &&
-                   PSRTI_COLL_BARRIER < 1 << 4 && PSRT_U8 < 1 << 4 && PSRT_AVG < 1 << 4,
+/* The word: number (32 bits) | count (18) | root (3) | redop (3) | dtype (4) | collective (4). */
+#define WORD_SEQ_SHIFT 32
+#define WORD_COUNT_SHIFT 14
+#define WORD_ROOT_SHIFT 11
+#define WORD_REDOP_SHIFT 8
+#define WORD_DTYPE_SHIFT 4
+#define COUNT_MAX ((1u << 18) - 1)
+
+_Static_assert(PSRTI_FLAT_WIDE / 4 <= COUNT_MAX && PSRTI_FLAT_MEMBERS <= 1u << 3 &&
+                   PSRTI_COLL_BARRIER < 1 << 4 && PSRT_U8 < 1 << 4 && PSRT_AVG < 1 << 3,
                "fields of the word");
 
 uint32_t psrti_flat_pack(const psrti_coll_call_t *call)
 {
-    return (uint32_t)call->count << WORD_COUNT_SHIFT | call->root << 12 |
-           (uint32_t)call->redop << 8 | (uint32_t)call->dtype << 4 | call->what;
+    return (uint32_t)call->count << WORD_COUNT_SHIFT | call->root << WORD_ROOT_SHIFT |
+           (uint32_t)call->redop << WORD_REDOP_SHIFT | (uint32_t)call->dtype << WORD_DTYPE_SHIFT |
+           call->what;
 }
 
 static uint64_t word_of(uint32_t seq, const psrti_coll_call_t *call)
@@ -53,9 +68,9 @@ static uint32_t seq_of(uint64_t word) { return (uint32_t)(word >> WORD_SEQ_SHIFT
 psrti_coll_call_t psrti_flat_unpack(uint32_t packed)
 {
     return (psrti_coll_call_t){ .what = packed & 15,
-                                .dtype = packed >> 4 & 15,
-                                .redop = packed >> 8 & 15,
-                                .root = packed >> 12 & 15,
+                                .dtype = packed >> WORD_DTYPE_SHIFT & 15,
+                                .redop = packed >> WORD_REDOP_SHIFT & 7,
+                                .root = packed >> WORD_ROOT_SHIFT & 7,
                                 .count = packed >> WORD_COUNT_SHIFT };
 }
 
@@ -77,12 +92,16 @@ static const struct roles {
     [PSRTI_COLL_BARRIER] = { NOBODY, ALL, 0 },
 };
 
-int psrti_flat_fits(uint32_t members, const psrti_coll_call_t *call)
+static uint64_t given_bytes(uint32_t members, const psrti_coll_call_t *call)
+{
+    return call->count * psrt_dtype_size((psrt_dtype_t)call->dtype) *
+           (roles[call->what].many ? members : 1);
+}
+
+int psrti_flat_fits(uint32_t members, uint32_t bytes, const psrti_coll_call_t *call)
 {
     if (members > PSRTI_FLAT_MEMBERS || call->what >= PSRTI_COUNT(roles)) return 0;
-    if (call->count > PSRTI_FLAT_DATA) return 0;
-    uint64_t bytes = call->count * psrt_dtype_size((psrt_dtype_t)call->dtype);
-    return bytes * (roles[call->what].many ? members : 1) <= PSRTI_FLAT_DATA;
+    return call->count <= COUNT_MAX && given_bytes(members, call) <= bytes;
 }
 
 /* ---- state -------------------------------------------------------------------------------------- */
@@ -94,6 +113,7 @@ struct psrti_flat {
     uint32_t part;   /* bytes of a block                                             */
     uint32_t needed; /* members whose word it waits for                              */
     psrti_flat_state_t state;
+    uint8_t wide;      /* the data are not in the slots                                */
     uint8_t published; /* the own word is in the slot                                  */
     uint8_t unchecked; /* and it is not known yet who sleeps for it                    */
 
@@ -111,8 +131,10 @@ struct psrti_flat {
 
 void psrti_flat_format(void *segment, uint32_t member, uint32_t members)
 {
-    flat_segment_t *s = memset(segment, 0, sizeof *s);
+    flat_segment_t *s = memset(segment, 0, offsetof(flat_segment_t, wide));
 
+    for (unsigned i = 0; i < 2; i++)
+        atomic_init(&s->wide[i].summed, 0);
     s->magic = FLAT_MAGIC;
     s->version = FLAT_VERSION;
     s->member = member;
@@ -187,8 +209,11 @@ static uint32_t look(psrti_flat_t *flat, uint32_t mask, uint64_t word)
 /* Block b of what member i gave. */
 static const void *given(const psrti_flat_t *flat, uint32_t i, uint32_t b)
 {
-    const void *all =
-        i == flat->member ? flat->call.in : flat->segments[i]->slots[seq_of(flat->word) % 2].data;
+    const flat_segment_t *s = flat->segments[i];
+    unsigned slot = seq_of(flat->word) % 2;
+    const void *all = i == flat->member ? flat->call.in
+                      : flat->wide      ? s->wide[slot].data
+                                        : s->slots[slot].data;
     return (const uint8_t *)all + (size_t)b * flat->part;
 }
 
@@ -200,15 +225,40 @@ static void take(const psrti_flat_t *flat, uint32_t to, uint32_t i, uint32_t b)
     if (dst != src && flat->part) memcpy(dst, src, flat->part);
 }
 
-static void reduce(const psrti_flat_t *flat, uint32_t b)
+static void reduce(const psrti_flat_t *flat, uint32_t b, void *out)
 {
     const psrti_coll_call_t *call = &flat->call;
     const void *src[PSRTI_FLAT_MEMBERS];
 
     for (uint32_t i = 0; i < flat->members; i++)
         src[i] = given(flat, i, b);
-    psrti_reduce(flat->kernels, (psrt_dtype_t)call->dtype, (psrt_redop_t)call->redop, call->out,
-                 src, flat->members, call->count, flat->members);
+    psrti_reduce(flat->kernels, (psrt_dtype_t)call->dtype, (psrt_redop_t)call->redop, out, src,
+                 flat->members, call->count, flat->members);
+}
+
+/* NULL: nobody has it yet. */
+static const void *find_sum(const psrti_flat_t *flat, unsigned slot)
+{
+    for (uint32_t left = flat->others; left; left &= left - 1) {
+        const flat_wide_t *w = &flat->segments[__builtin_ctz(left)]->wide[slot];
+        if (atomic_load_explicit(&w->summed, memory_order_acquire) == flat->word) return w->sum;
+    }
+    return NULL;
+}
+
+/* Members take turns on the cores: who comes after the first one finds the sum. */
+static void reduce_for_all(const psrti_flat_t *flat)
+{
+    unsigned slot = seq_of(flat->word) % 2;
+    flat_wide_t *own = &flat->own->wide[slot];
+    const void *sum = find_sum(flat, slot);
+
+    if (!sum) {
+        reduce(flat, 0, own->sum);
+        atomic_store_explicit(&own->summed, flat->word, memory_order_release);
+        sum = own->sum;
+    }
+    memcpy(flat->call.out, sum, flat->part);
 }
 
 static void finish(psrti_flat_t *flat)
@@ -216,11 +266,16 @@ static void finish(psrti_flat_t *flat)
     uint32_t own = flat->member, root = flat->call.root;
 
     switch ((psrti_collective_t)flat->call.what) {
+    case PSRTI_COLL_ALLREDUCE:
+        if (flat->wide)
+            reduce_for_all(flat);
+        else
+            reduce(flat, 0, flat->call.out);
+        break;
     case PSRTI_COLL_REDUCE:
-        if (own != root) break;
-        /* fall through */
-    case PSRTI_COLL_ALLREDUCE: reduce(flat, 0); break;
-    case PSRTI_COLL_REDUCE_SCATTER: reduce(flat, own); break;
+        if (own == root) reduce(flat, 0, flat->call.out);
+        break;
+    case PSRTI_COLL_REDUCE_SCATTER: reduce(flat, own, flat->call.out); break;
     case PSRTI_COLL_BROADCAST:
         if (flat->call.out) take(flat, 0, root, 0);
         break;
@@ -250,10 +305,12 @@ static void publish(psrti_flat_t *flat)
     const psrti_coll_call_t *call = &flat->call;
     const struct roles *r = &roles[call->what];
     unsigned role = call->root == flat->member ? ROOT : OTHERS;
-    flat_slot_t *slot = &flat->own->slots[seq_of(flat->word) % 2];
+    unsigned i = seq_of(flat->word) % 2;
+    flat_slot_t *slot = &flat->own->slots[i];
 
     if ((r->give & role) && flat->part)
-        memcpy(slot->data, call->in, (size_t)flat->part * (r->many ? flat->members : 1));
+        memcpy(flat->wide ? flat->own->wide[i].data : slot->data, call->in,
+               given_bytes(flat->members, call));
     atomic_store_explicit(&slot->word, flat->word, memory_order_release);
     flat->published = flat->unchecked = 1;
     flat->unseen = flat->others;
@@ -268,6 +325,7 @@ void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call)
     flat->last_word = flat->word;
     flat->word = word_of(seq_of(flat->word) + 1, call);
     flat->part = (uint32_t)(call->count * psrt_dtype_size((psrt_dtype_t)call->dtype));
+    flat->wide = given_bytes(flat->members, call) > PSRTI_FLAT_DATA;
     flat->state = PSRTI_FLAT_WAITING;
     flat->published = 0;
     if (!flat->unseen) publish(flat);
@@ -310,6 +368,7 @@ uint32_t psrti_flat_wakes(psrti_flat_t *flat)
         uint32_t i = (uint32_t)__builtin_ctz(left);
         uint32_t awaited = atomic_load_explicit(&flat->segments[i]->awaited, memory_order_relaxed);
         if (awaited == flat->member + 1) wakes |= 1u << i;
+        if (awaited == (AWAITED_WORD | (flat->member + 1))) wakes |= 1u << flat->member;
     }
     return wakes;
 }
@@ -325,22 +384,45 @@ void psrti_flat_awake(psrti_flat_t *flat)
     atomic_store_explicit(&flat->own->awaited, 0, memory_order_relaxed);
 }
 
-int psrti_flat_want_wake(psrti_flat_t *flat)
+/* The half of a word that is its number. */
+static const _Atomic uint32_t *number_of(const _Atomic uint64_t *word)
+{
+    return (const _Atomic uint32_t *)word + (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+}
+
+const _Atomic uint32_t *psrti_flat_word(const psrti_flat_t *flat)
+{
+    return number_of(&flat->own->slots[seq_of(flat->word) % 2].word);
+}
+
+/* The member that is named to wake the owner; -1: poll again. One at a time: of those that come while it sleeps only
+ * one wakes it. */
+static int want(psrti_flat_t *flat, uint32_t how)
 {
     uint32_t missing = psrti_flat_missing(flat), awaited = 0;
 
-    /* One at a time: of those that come while it sleeps only one wakes it. */
     while (missing && !flat->unchecked && !(missing & awaited)) {
         awaited = missing & -missing;
-        atomic_store_explicit(&flat->own->awaited, (uint32_t)__builtin_ctz(awaited) + 1,
+        atomic_store_explicit(&flat->own->awaited, how | ((uint32_t)__builtin_ctz(awaited) + 1),
                               memory_order_relaxed);
         psrti_full_fence();
         psrti_flat_poll(flat);
         missing = psrti_flat_missing(flat);
     }
-    if (missing && !flat->unchecked) return 1;
+    if (missing && !flat->unchecked) return __builtin_ctz(awaited);
     psrti_flat_awake(flat);
-    return 0;
+    return -1;
+}
+
+int psrti_flat_want_wake(psrti_flat_t *flat) { return want(flat, 0) >= 0; }
+
+const _Atomic uint32_t *psrti_flat_want_word(psrti_flat_t *flat, uint32_t *number_p)
+{
+    int member = want(flat, AWAITED_WORD);
+    if (member < 0) return NULL;
+    uint32_t seq = seq_of(flat->published ? flat->word : flat->last_word);
+    *number_p = seq - 2;
+    return number_of(&flat->segments[member]->slots[seq % 2].word);
 }
 
 uint32_t psrti_flat_culprit(const psrti_flat_t *flat, psrti_coll_call_t *theirs,

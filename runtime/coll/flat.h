@@ -24,6 +24,11 @@
  *  noticed by whoever sees the word: at the latest within the next operation.
  *  A new segment holds the operations 0 and -1, which everybody has ended.
  *
+ * What does not fit into a slot stands apart, in two places used in turn as the slots are, and there an allreduce leaves
+ * its sum: whoever finds all contributions looks whether somebody else had them before, and then copies the sum instead of
+ * making it once more. It is made when all have published k, so all have ended k - 1, and nobody reads that of k - 2,
+ * which it overwrites. Two that find nothing both make it, of the same bits. It pays where members share cores.
+ *
  * Sleeping. Who finds nothing names the member that it waits for in its own segment, passes a full fence, and looks
  * once more; who publishes passes a full fence and then reads whether it is waited for. One of the two sees the
  * other. The publisher's fence comes after its first look for the others, when its stores have long left the
@@ -33,9 +38,10 @@
 
 #include "runtime/coll/coll.h"
 
-#define PSRTI_FLAT_MEMBERS 8u  /* at most                               */
-#define PSRTI_FLAT_DATA 4096u  /* bytes that a member contributes, at most */
-#define PSRTI_FLAT_BYTES 8576u /* of a segment, aligned to 128             */
+#define PSRTI_FLAT_MEMBERS 8u   /* at most                                           */
+#define PSRTI_FLAT_DATA 4096u   /* bytes that a member contributes and a slot can take  */
+#define PSRTI_FLAT_WIDE 262144u /* at most, where members share cores                 */
+#define PSRTI_FLAT_BYTES (8576u + 2 * (128 + 2 * PSRTI_FLAT_WIDE)) /* of a segment */
 
 typedef struct psrti_flat psrti_flat_t;
 
@@ -54,8 +60,8 @@ psrt_status_t psrti_flat_create(const psrti_kernels_t *kernels, uint32_t member,
                                 void *const *segments, psrti_flat_t **flat_p);
 void psrti_flat_free(psrti_flat_t *flat);
 
-/* Can this call go this way? The same answer on all members that call the same. */
-int psrti_flat_fits(uint32_t members, const psrti_coll_call_t *call);
+/* Can this call go this way, where a member contributes up to `bytes` (PSRTI_FLAT_DATA or PSRTI_FLAT_WIDE)? The same answer on all members that call the same. */
+int psrti_flat_fits(uint32_t members, uint32_t bytes, const psrti_coll_call_t *call);
 
 /* A call that fits, without its buffers, and back. */
 uint32_t psrti_flat_pack(const psrti_coll_call_t *call);
@@ -68,11 +74,16 @@ void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call);
 psrti_flat_state_t psrti_flat_poll(psrti_flat_t *flat);
 /* Polls until it is not WAITING, `polls` times at most. */
 psrti_flat_state_t psrti_flat_spin(psrti_flat_t *flat, unsigned polls);
-/* Bit set of members to be woken. To be called soon after begin and after each poll, best after the first. */
+/* Bit set of members to be woken; the own one: those who sleep on the own word. To be called soon after begin and after
+ * each poll, best after the first. */
 uint32_t psrti_flat_wakes(psrti_flat_t *flat);
+/* What they sleep on. */
+const _Atomic uint32_t *psrti_flat_word(const psrti_flat_t *flat);
 
 /* Before sleeping. 1: still WAITING, and the next member that is waited for will wake this one; 0: poll again. */
 int psrti_flat_want_wake(psrti_flat_t *flat);
+/* The same, to sleep on a word of that member while it is *number_p; NULL: poll again. */
+const _Atomic uint32_t *psrti_flat_want_word(psrti_flat_t *flat, uint32_t *number_p);
 void psrti_flat_awake(psrti_flat_t *flat);
 
 /* Bit set of members that WAITING waits for: they have not begun this operation, or not the one before. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/futex.h"
 #include "base/log.h"
 
 /* Polls of a call that waits. First, before it looks who sleeps: that takes a fence, which is cheap once the own word
@@ -12,12 +13,17 @@
 #define FIRST_POLLS 100u
 #define LEAST_POLLS 100u
 #define MOST_POLLS 4000u
+/* In a crowd: it offers its core so many times, then until so much time has passed, since who is alone on a core had them all
+ * in vain; then it sleeps, and at last becomes an operation. */
+#define CROWD_OFFERS 24u
+#define CROWD_SPIN_NS 30000u
+#define CROWD_SLEEP_NS (5 * PSRTI_NS_PER_MS)
 
 int psrti_small_takes(const psrt_comm_t *comm, const psrti_coll_call_t *call)
 {
     if (!atomic_load_explicit(&comm->small_on, memory_order_acquire)) return 0;
     const psrti_small_t *s = comm->small;
-    return !(s->tuned >> call->what & 1) && psrti_flat_fits(s->size, call);
+    return !(s->tuned >> call->what & 1) && psrti_flat_fits(s->size, s->bytes, call);
 }
 
 /* ---- counting ---------------------------------------------------------------------------------- */
@@ -52,19 +58,21 @@ void psrti_smalls_count(psrti_worker_t *w)
 
 /* ---- the caller's thread ----------------------------------------------------------------------- */
 
-/* With the baton. Any message wakes. */
+/* With the baton, unless they sleep on the own word. Any message wakes. */
 static void wake(const psrti_small_t *s, uint32_t members)
 {
+    uint32_t own = psrti_comm_rank(s->comm->core);
     for (uint32_t m = 0; m < s->size; m++)
-        if (members >> m & 1) (void)psrti_comm_note(s->comm->core, m, "", 0);
+        if (m != own && members >> m & 1) (void)psrti_comm_note(s->comm->core, m, "", 0);
+    if (members >> own & 1) psrti_futex_wake(psrti_flat_word(s->flat));
 }
 
 static void wake_from_outside(psrti_small_t *s, uint32_t members)
 {
-    if (!members) return;
-    psrti_baton_take(s->comm->worker);
+    int noted = (members & ~(1u << psrti_comm_rank(s->comm->core))) != 0;
+    if (noted) psrti_baton_take(s->comm->worker);
     wake(s, members);
-    psrti_baton_give(s->comm->worker);
+    if (noted) psrti_baton_give(s->comm->worker);
 }
 
 static void make_room(psrti_small_t *s)
@@ -74,21 +82,45 @@ static void make_room(psrti_small_t *s)
     psrti_baton_give(s->comm->worker);
 }
 
-/* The members that are missing need a core. */
-static psrti_flat_state_t spin_in_crowd(psrti_small_t *s)
+static void sleep_on_word(psrti_small_t *s, uint64_t ns)
+{
+    uint32_t number;
+    const _Atomic uint32_t *word = psrti_flat_want_word(s->flat, &number);
+    if (!word) return;
+    psrti_futex_wait(word, number, ns);
+    psrti_flat_awake(s->flat);
+}
+
+/* The members that are missing need a core. Offering it is cheaper than sleeping as long as others take it: each then runs
+ * once a call, and finds all that it waits for when its turn comes again. */
+static psrti_flat_state_t wait_in_crowd(psrti_small_t *s)
 {
     psrti_flat_state_t state;
-    psrti_spin_begin(&s->spin);
-    do
-        state = psrti_flat_spin(s->flat, 1);
-    while (state == PSRTI_FLAT_WAITING && psrti_spin_again(&s->spin));
+    uint64_t start = 0, now = 0;
+
+    uint64_t spin = PSRTI_MIN(s->comm->worker->spin.max_ns, CROWD_SPIN_NS);
+    unsigned offers = spin ? CROWD_OFFERS : 0;
+
+    while ((state = psrti_flat_poll(s->flat)) == PSRTI_FLAT_WAITING) {
+        wake_from_outside(s, psrti_flat_wakes(s->flat));
+        if (offers)
+            offers--;
+        else
+            now = psrti_now_ns();
+        if (!start) start = now;
+        if (now - start < spin || !now)
+            sched_yield();
+        else if (now - start < CROWD_SLEEP_NS)
+            sleep_on_word(s, CROWD_SLEEP_NS - (now - start));
+        else
+            break;
+    }
     return state;
 }
 
 static psrti_flat_state_t spin_on(psrti_small_t *s)
 {
-    psrti_flat_state_t state =
-        s->spin.crowded ? spin_in_crowd(s) : psrti_flat_spin(s->flat, s->budget);
+    psrti_flat_state_t state = s->crowded ? wait_in_crowd(s) : psrti_flat_spin(s->flat, s->budget);
     s->budget = state == PSRTI_FLAT_DONE ? PSRTI_MIN(2 * s->budget, MOST_POLLS) : s->budget / 2;
     s->budget = PSRTI_MAX(s->budget, LEAST_POLLS);
     wake_from_outside(s, psrti_flat_wakes(s->flat));
@@ -103,7 +135,7 @@ psrt_status_t psrti_small_run(psrt_comm_t *comm, const psrti_coll_call_t *call, 
     while (!note_call(s, call))
         make_room(s);
     psrti_flat_begin(s->flat, call);
-    psrti_flat_state_t state = psrti_flat_spin(s->flat, s->spin.crowded ? 1 : FIRST_POLLS);
+    psrti_flat_state_t state = psrti_flat_spin(s->flat, s->crowded ? 1 : FIRST_POLLS);
     wake_from_outside(s, psrti_flat_wakes(s->flat));
     if (state == PSRTI_FLAT_WAITING) state = spin_on(s);
     if (state == PSRTI_FLAT_DONE) return PSRT_OK;

@@ -20,21 +20,23 @@
 #define PSRTI_SMALL_COMMS 64 /* of a worker, at most; others send messages */
 #define PSRTI_SMALL_RING 256u
 
-/* What a member tells of its memory; 32 bytes. */
+/* What a member tells of its memory, and of where it runs; 40 bytes. */
 typedef struct psrti_small_card {
     uint64_t nonce[2]; /* stands in front of it */
     int32_t pid, fd;
-    uint8_t able, reserved[7];
+    uint64_t cpus; /* that it may use, modulo 64 */
+    uint8_t able, crowded, reserved[6];
 } psrti_small_card_t;
 
 typedef struct psrti_small {
     /* of the caller, or of the holder of the baton: see above */
     psrti_flat_t *flat;
     uint32_t size;
-    uint32_t tuned;    /* collectives that do not go this way          */
-    unsigned budget;   /* polls of a caller, before it becomes an operation */
-    psrti_spin_t spin; /* of a caller, as crowded as the host was when this was made */
-    uint64_t calls;    /* that callers made */
+    uint32_t tuned;  /* collectives that do not go this way          */
+    unsigned budget; /* polls of a caller, before it becomes an operation */
+    int crowded;     /* more pollers than cores, as a member saw it when this was made */
+    uint32_t bytes;  /* that a member contributes, at most */
+    uint64_t calls;  /* that callers made */
 
     /* calls that are not counted: packed; written by the caller, read by the holder */
     _Alignas(128) atomic_uint put;

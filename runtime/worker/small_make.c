@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of small collectives: each member makes its own, tells the others where it is, and maps theirs. Two calls of
  * the engine do it, so a member that dies, is late or leaves meanwhile is its business. */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +15,7 @@
 #define FLAT_AT 128 /* before it stands the nonce */
 #define BYTES (FLAT_AT + PSRTI_FLAT_BYTES)
 
-_Static_assert(sizeof(psrti_small_card_t) == 32, "what a member tells of its memory");
+_Static_assert(sizeof(psrti_small_card_t) == 40, "what a member tells of its memory");
 
 static void *flat_of(void *memory) { return (uint8_t *)memory + FLAT_AT; }
 
@@ -52,6 +53,17 @@ static int make_memory(psrti_small_t *s)
     return 1;
 }
 
+static uint64_t own_cpus(void)
+{
+    cpu_set_t set;
+    uint64_t cpus = 0;
+    /* A host with more than a set has room for. */
+    if (sched_getaffinity(0, sizeof set, &set)) return UINT64_MAX;
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set)) cpus |= 1ull << cpu % 64;
+    return cpus;
+}
+
 static psrti_small_t *small_new(psrt_comm_t *comm)
 {
     psrti_worker_t *w = comm->worker;
@@ -66,6 +78,8 @@ static psrti_small_t *small_new(psrt_comm_t *comm)
     psrti_list_init(&s->queue);
     psrti_list_push(&w->smalls, &s->node);
     w->nsmalls++;
+    s->card.crowded = (uint8_t)w->spin.crowded;
+    s->card.cpus = own_cpus();
     s->card.able = w->nsmalls <= PSRTI_SMALL_COMMS && all_are_near(comm) && make_memory(s);
     return s;
 }
@@ -150,9 +164,15 @@ static int begin(psrti_wcollop_t *op)
 /* All cards are here: the same ones on all members, so all go on or none. */
 static int took_cards(psrti_wcollop_t *op, psrti_small_t *s)
 {
+    uint64_t cpus = 0;
     s->has_cards = 1;
-    for (uint32_t m = 0; m < s->size; m++)
+    for (uint32_t m = 0; m < s->size; m++) {
         if (!s->cards[m].able) return 0;
+        s->crowded |= s->cards[m].crowded;
+        cpus |= s->cards[m].cpus;
+    }
+    int share = (uint32_t)__builtin_popcountll(cpus) < s->size;
+    s->bytes = share ? PSRTI_FLAT_WIDE : PSRTI_FLAT_DATA;
     s->able = (uint8_t)map_all(s);
     gather(op, &s->able, s->all_able, 1);
     return 1;
@@ -164,7 +184,6 @@ static void agree(psrti_small_t *s)
         if (!s->all_able[m]) return;
     close(s->fd);
     s->fd = -1;
-    s->spin = s->comm->worker->spin;
     atomic_store_explicit(&s->comm->small_on, 1, memory_order_release);
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small collectives of one host, which go through shared memory: that they do, and how they end otherwise."""
+import os
 import re
 import signal
 import time
@@ -45,6 +46,15 @@ class SmallCollectives(JobTest):
                 self.assertGreaterEqual(min(self.in_memory(w)), 720)
                 self.finish(job, w)
 
+    def test_so_do_larger_ones_where_ranks_share_cores(self):
+        for ranks in (2, 8):
+            with self.subTest(ranks=ranks):
+                job, w = self.world(ranks)
+                every(w, "loop 0 20 4096", LONG)
+                share_cores = ranks > len(os.sched_getaffinity(0))
+                self.assertEqual(set(self.in_memory(w)), {20 if share_cores else 0})
+                self.finish(job, w)
+
     def test_or_as_messages(self):
         for ranks, env in ((9, {}), (2, {"PSRT_TRANSPORT": "zmq"}), (2, {"PSRT_COLL_TUNE": "allreduce::ring"})):
             with self.subTest(ranks=ranks, **env):
@@ -58,7 +68,7 @@ class SmallCollectives(JobTest):
         for left in (0, 1, 2):
             with self.subTest(left=left):
                 job, w = self.world(3)
-                every(w, "run 0 allreduce f32 sum 2000 0")  # which takes scratch memory
+                every(w, "run 0 allreduce f32 sum 100000 0")  # which takes scratch memory
                 w[1].cmd(f"descriptors {left}")
                 every(w, "dup 1 0", LONG)
                 every(w, "loop 1 300 16", LONG)

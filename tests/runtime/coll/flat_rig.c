@@ -36,6 +36,9 @@ void flat_rig_free(flat_rig_t *rig)
     munmap(rig, FLAT_RIG_SEGMENT * (1 + rig->members));
 }
 
+/* Bytes that a member gives: now and then more than a slot has room for. */
+#define MOST (4 * PSRTI_FLAT_DATA)
+
 /* ---- the sequence ------------------------------------------------------------------------------- */
 
 static uint64_t random_of(const flat_rig_t *rig, uint64_t a, uint64_t b, uint64_t c)
@@ -70,7 +73,8 @@ static psrti_coll_call_t step_call(const flat_rig_t *rig, uint32_t step)
     c.dtype = (uint8_t)(1 + (r >> 8) % PSRT_U8);
     if (reduces(c.what)) c.redop = (uint8_t)((r >> 16) % (PSRT_AVG + 1));
     if (is_rooted(c.what)) c.root = (uint32_t)((r >> 24) % rig->members);
-    uint64_t most = PSRTI_FLAT_DATA / psrt_dtype_size((psrt_dtype_t)c.dtype) /
+    uint64_t most = (r >> 44 & 15 ? PSRTI_FLAT_DATA : MOST) /
+                    psrt_dtype_size((psrt_dtype_t)c.dtype) /
                     (has_blocks(c.what) ? rig->members : 1);
     /* As many small ones as large ones, the extremes among them. */
     c.count = r >> 63 ? size % (most + 1) : PSRTI_MIN(size % 18, most);
@@ -222,9 +226,9 @@ static uint64_t expect(const flat_rig_t *rig, const psrti_coll_call_t *c, uint32
 /* ---- a member ----------------------------------------------------------------------------------- */
 
 typedef struct buffers {
-    _Alignas(64) uint8_t in[PSRTI_FLAT_DATA];
-    _Alignas(64) uint8_t out[PSRTI_FLAT_DATA * PSRTI_FLAT_MEMBERS];
-    _Alignas(64) uint8_t expected[PSRTI_FLAT_DATA * PSRTI_FLAT_MEMBERS];
+    _Alignas(64) uint8_t in[MOST];
+    _Alignas(64) uint8_t out[MOST * PSRTI_FLAT_MEMBERS];
+    _Alignas(64) uint8_t expected[MOST * PSRTI_FLAT_MEMBERS];
 } buffers_t;
 
 /* Where the contribution lies in `out` when the call is in place, and where the result lies. */

@@ -158,9 +158,9 @@ Test(flat, root_is_one_operation_ahead)
 /* The bytes of docs/shm-format.md. */
 Test(flat, format)
 {
-    static const uint8_t head[] = { 0x46, 0x4c, 0x41, 0x54, 1, 0, 0, 0, 0, 0, 0, 0, TRIO };
-    static const uint8_t first[] = { 0x10, 0, 3, 0, 1,    0,    0, 0, 0, 0,
-                                     0,    0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0x40 };
+    static const uint8_t head[] = { 0x46, 0x4c, 0x41, 0x54, 2, 0, 0, 0, 0, 0, 0, 0, TRIO };
+    static const uint8_t first[] = { 0x10, 0xc0, 0, 0, 1,    0,    0, 0, 0, 0,
+                                     0,    0,    0, 0, 0x80, 0x3f, 0, 0, 0, 0x40 };
     psrti_coll_call_t c = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 3 };
     trio_t t;
 
@@ -201,6 +201,84 @@ Test(flat, wakes_who_waits)
     cr_assert_eq(psrti_flat_wakes(t.flat[1]), 4u);
     cr_assert_eq(psrti_flat_wakes(t.flat[1]), 0u, "told once");
     cr_assert_eq(psrti_flat_poll(t.flat[2]), PSRTI_FLAT_DONE);
+    trio_close(&t);
+}
+
+/* Who sleeps on a word does so on that of the member that it waits for, which knows it. */
+Test(flat, sleeps_on_words)
+{
+    trio_t t;
+    psrti_coll_call_t barrier = { .what = PSRTI_COLL_BARRIER };
+    uint32_t number = 7;
+
+    trio_open(&t);
+    cr_assert_eq(call(&t, 0, barrier), PSRTI_FLAT_WAITING);
+    cr_assert_eq(psrti_flat_wakes(t.flat[0]), 0u);
+    const _Atomic uint32_t *word = psrti_flat_want_word(t.flat[0], &number);
+    cr_assert_not_null(word);
+    cr_assert_eq(*word, number, "it would not sleep");
+    cr_assert_eq(call(&t, 2, barrier), PSRTI_FLAT_WAITING);
+    cr_assert_eq(psrti_flat_wakes(t.flat[2]), 0u, "member 0 waits for member 1 first");
+    cr_assert_eq(call(&t, 1, barrier), PSRTI_FLAT_DONE);
+    cr_assert_neq(*word, number, "it would sleep on");
+    cr_assert_eq(psrti_flat_word(t.flat[1]), word);
+    cr_assert_eq(psrti_flat_wakes(t.flat[1]), 2u, "itself: its own word");
+    cr_assert_null(psrti_flat_want_word(t.flat[0], &number), "everybody is there");
+    cr_assert_eq(psrti_flat_poll(t.flat[2]), PSRTI_FLAT_DONE);
+    trio_close(&t);
+}
+
+/* Before it publishes, a member waits for the operation before. */
+Test(flat, sleeps_on_words_of_the_operation_before)
+{
+    trio_t t;
+    uint32_t number = 7;
+
+    trio_open(&t);
+    cr_assert_eq(broadcast(&t, 1, 101), PSRTI_FLAT_DONE);
+    cr_assert_eq(psrti_flat_wakes(t.flat[1]), 0u);
+    cr_assert_eq(broadcast(&t, 1, 102), PSRTI_FLAT_WAITING);
+    const _Atomic uint32_t *word = psrti_flat_want_word(t.flat[1], &number);
+    cr_assert_not_null(word);
+    cr_assert_eq(*word, number, "it would not sleep");
+    cr_assert_eq(broadcast(&t, 0, 0), PSRTI_FLAT_DONE);
+    cr_assert_neq(*word, number, "it would sleep on");
+    cr_assert_eq(psrti_flat_wakes(t.flat[0]), 1u, "itself: its own word");
+    trio_close(&t);
+}
+
+/* The largest that goes this way; who comes second copies the first one's sum. */
+Test(flat, one_adds_for_all)
+{
+    enum { COUNT = PSRTI_FLAT_WIDE / sizeof(float) };
+    psrti_coll_call_t c = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = COUNT };
+    float *in[TRIO], *out[TRIO];
+    trio_t t;
+
+    trio_open(&t);
+    for (uint32_t i = 0; i < TRIO; i++) {
+        in[i] = malloc(PSRTI_FLAT_WIDE);
+        out[i] = calloc(1, PSRTI_FLAT_WIDE);
+        for (uint32_t e = 0; e < COUNT; e++)
+            in[i][e] = (float)(e + i * COUNT);
+        c.in = in[i];
+        c.out = out[i];
+        psrti_flat_begin(t.flat[i], &c);
+    }
+    cr_assert_eq(psrti_flat_poll(t.flat[0]), PSRTI_FLAT_DONE);
+    for (uint32_t e = 0; e < COUNT; e++)
+        cr_assert_eq(out[0][e], (float)(3 * e + 3 * COUNT), "element %u: %g", e, out[0][e]);
+    float *sum = (float *)((uint8_t *)t.rig->segments[0] + FLAT_RIG_SUM_1);
+    sum[COUNT - 1] = 5;
+    for (uint32_t i = 1; i < TRIO; i++) {
+        cr_assert_eq(psrti_flat_poll(t.flat[i]), PSRTI_FLAT_DONE);
+        cr_assert_eq(out[i][COUNT - 1], 5, "member %u added by itself", i);
+        cr_assert_arr_eq(out[i], out[0], PSRTI_FLAT_WIDE - sizeof(float));
+    }
+    for (uint32_t i = 0; i < TRIO; i++) {
+        free(in[i]);
+        free(out[i]);
+    }
     trio_close(&t);
 }
 
@@ -305,20 +383,25 @@ Test(flat, late_mismatch)
 Test(flat, fits)
 {
     psrti_coll_call_t c = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F64, .count = 512 };
-    cr_assert(psrti_flat_fits(8, &c));
-    cr_assert(!psrti_flat_fits(9, &c));
+    cr_assert(psrti_flat_fits(8, PSRTI_FLAT_DATA, &c));
+    cr_assert(!psrti_flat_fits(9, PSRTI_FLAT_DATA, &c));
     c.count = 513;
-    cr_assert(!psrti_flat_fits(8, &c));
+    cr_assert(!psrti_flat_fits(8, PSRTI_FLAT_DATA, &c));
+    cr_assert(psrti_flat_fits(8, PSRTI_FLAT_WIDE, &c));
+    c.dtype = PSRT_U8;
+    c.count = 1u << 18; /* which no word can say */
+    cr_assert(!psrti_flat_fits(8, PSRTI_FLAT_WIDE, &c));
+    c.dtype = PSRT_F64;
     c.count = UINT64_MAX / 8 + 2; /* times 8 it is 8 */
-    cr_assert(!psrti_flat_fits(8, &c));
+    cr_assert(!psrti_flat_fits(8, PSRTI_FLAT_DATA, &c));
     c.what = PSRTI_COLL_SCATTER;
     c.count = 64;
-    cr_assert(psrti_flat_fits(8, &c));
+    cr_assert(psrti_flat_fits(8, PSRTI_FLAT_DATA, &c));
     c.count = 65;
-    cr_assert(!psrti_flat_fits(8, &c));
+    cr_assert(!psrti_flat_fits(8, PSRTI_FLAT_DATA, &c));
     c.what = PSRTI_COLL_ALLGATHERV;
     c.count = 1;
-    cr_assert(!psrti_flat_fits(2, &c));
+    cr_assert(!psrti_flat_fits(2, PSRTI_FLAT_DATA, &c));
 }
 
 Test(flat, other_segments_are_refused)
@@ -350,7 +433,7 @@ Test(flat, hostile_segment)
         trio_open(&t);
         for (uint64_t step = 0; step < 8; step++) {
             uint64_t random = psrti_mix64(seed * 8 + step);
-            uint8_t *at = (uint8_t *)t.rig->segments[2] + (random >> 8) % (PSRTI_FLAT_BYTES - 8);
+            uint8_t *at = (uint8_t *)t.rig->segments[2] + (random >> 8) % (FLAT_RIG_WIDE - 8);
             c.redop = random % 5;
             c.dtype = (uint8_t)(1 + random % 9);
             call(&t, 0, c);
@@ -374,7 +457,7 @@ Test(flat, hostile_segment)
 Test(flat, broken_segment)
 {
     static const uint64_t words[] = { 7ull << 32, 1ull << 32 | 15, 1ull << 32 | 15 << 4,
-                                      1ull << 32 | 15 << 8, 1ull << 32 | TRIO << 12 };
+                                      1ull << 32 | 7 << 8, 1ull << 32 | TRIO << 11 };
     for (size_t i = 0; i < PSRTI_COUNT(words); i++) {
         trio_t t;
         psrti_coll_call_t theirs, ours;
