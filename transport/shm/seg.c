@@ -338,7 +338,8 @@ psrt_status_t psrti_shm_arena_take(shm_iface_t *iface, uint64_t len, shm_tx_t *t
     uint32_t units = arena_units(len), start;
     if (!units_find(&seg->units, units, &start)) return PSRT_ERR_AGAIN;
     units_mark(&seg->units, start, units, true);
-    seg->units.next = start + units == seg->units.count ? 0 : start + units;
+    uint32_t lap = PSRTI_MIN(seg->units.count, SHM_ARENA_LAP / ARENA_UNIT);
+    seg->units.next = start + units >= lap ? 0 : start + units;
     tx->seg = seg;
     tx->kind = SHM_SEG_ARENA;
     tx->unit = start;

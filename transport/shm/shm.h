@@ -14,6 +14,7 @@
  *   conn.c  listener, dialling, handshake, packets on the socket
  *   ep.c    sending, losing and closing an endpoint
  *   recv.c  receiving
+ *   stage.c copies from ordinary memory
  *   shm.c   the table, interfaces, progress, sleeping
  */
 #ifndef PSRTI_SHM_H
@@ -35,6 +36,9 @@
 #define SHM_SLOTS 256u  /* descriptors in flight an endpoint and direction    */
 #define SHM_EAGER 2048u
 #define SHM_HUGE (2u << 20)
+/* While it suffices, only so much of the arena is used, over and over: what was read of it stays in a cache that all cores
+ * share, and has left those of single cores, which are slow to give up a line. */
+#define SHM_ARENA_LAP (4u << 20)
 #define SHM_MAX_SEGMENTS 65536u /* of one peer, mapped here */
 
 /* ---- shared memory ---------------------------------------------------------------------------- */
@@ -195,6 +199,11 @@ struct shm_ep {
     char name[40]; /* dialler: socket file */
 };
 
+typedef struct shm_stage {
+    uint64_t cost; /* ns of 64 KiB through the caches; 0: not known */
+    uint64_t past; /* copies past them                              */
+} shm_stage_t;
+
 struct shm_iface {
     psrt_iface_t super;
     psrt_iface_params_t params;
@@ -214,6 +223,7 @@ struct shm_iface {
     shm_seg_t **ranges; /* LARGE and POOL by address */
     uint32_t range_count;
     shm_seg_t *arena;
+    shm_stage_t stage;
     shm_hold_t **holds; /* by index */
     uint32_t hold_count, hold_cap;
     psrti_list_t free_holds;
@@ -276,6 +286,11 @@ bool psrti_shm_peer_is_dead(const shm_ep_t *ep);
 /* From here on what is written to [off, off + len) of the segment stays in this process. */
 void psrti_shm_seg_privatize(shm_seg_t *seg, uint64_t off, uint64_t len);
 bool psrti_shm_seg_is_private(const shm_seg_t *seg, uint64_t off, uint64_t len);
+
+/* ---- stage.c ---------------------------------------------------------------------------------- */
+
+/* dst: at the beginning of a line, in memory that a peer reads next and that nobody reads here. */
+void psrti_shm_stage_copy(shm_stage_t *stage, void *dst, const void *src, uint64_t bytes);
 
 /* ---- conn.c ----------------------------------------------------------------------------------- */
 
