@@ -9,7 +9,7 @@
 #include "runtime/worker/worker_int.h"
 
 #define KEEPER_AFTER_NS 200000u                /* no caller moved anything for so long     */
-#define KEEPER_CALM_NS 2000000u                /* between looks after a burst of operations */
+#define KEEPER_CALM_NS 2000000u                /* between looks after a burst, or in a crowd */
 #define KEEPER_IDLE_NS (100 * PSRTI_NS_PER_MS) /* housekeeping when nothing is in flight */
 
 /* ---- notes ------------------------------------------------------------------------------------- */
@@ -182,11 +182,12 @@ void psrti_baton_run(psrti_worker_t *w, atomic_int *done, uint64_t deadline, int
 /* ---- the keeper -------------------------------------------------------------------------------- */
 
 /* Sleeps until it may have something to do. A caller that keeps the baton for long wakes it when it gives
- * the baton back: a look each 200 us would only take cores from what it waits for. w->lock is held. */
+ * the baton back: a look each 200 us would only take cores from what it waits for. So it would in a crowd, where a
+ * caller that moved nothing for so long rather waits for a core. w->lock is held. */
 static void keeper_rest(psrti_worker_t *w, uint64_t quiet, int held_for_long)
 {
     uint64_t ns = held_for_long            ? KEEPER_IDLE_NS
-                  : w->live_ops            ? KEEPER_AFTER_NS
+                  : w->live_ops            ? (w->crowded ? KEEPER_CALM_NS : KEEPER_AFTER_NS)
                   : quiet < KEEPER_IDLE_NS ? KEEPER_CALM_NS
                                            : KEEPER_IDLE_NS;
     uint64_t until = psrti_now_ns() + ns;

@@ -221,6 +221,7 @@ void psrti_links_view(psrti_worker_t *w, psrti_view_t *view)
     psrti_spin_crowd(&w->spin, psrti_view_pollers(view, view->workers[w->p.rank].host));
     pthread_mutex_lock(&w->lock);
     int lost = w->status != PSRT_OK;
+    w->crowded = w->spin.crowded;
     pthread_mutex_unlock(&w->lock);
     for (uint32_t i = 0; i < view->nowners; i++) {
         const psrti_view_owner_t *o = &view->owners[i];

@@ -124,6 +124,7 @@ struct psrti_worker {
     pthread_t holder;       /* if busy: who                       */
     int nested;             /* times its callbacks took it again  */
     int sleepers;           /* in cond wait on `changed`          */
+    int crowded;            /* more pollers than cores here, a copy for the keeper */
     psrti_list_t inbox;     /* notes                              */
     atomic_int filled;      /* the inbox has something            */
     atomic_int wanted;      /* callers that sleep: the keeper gives way              */

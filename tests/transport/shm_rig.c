@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,10 +39,17 @@ static void on_ep(void *arg, psrt_ep_t *ep, psrt_ep_event_t event, psrt_status_t
     }
 }
 
+int readable(int fd)
+{
+    struct pollfd pfd = { .fd = fd, .events = POLLIN };
+    return poll(&pfd, 1, 0) == 1;
+}
+
 static psrt_rx_t on_msg(void *arg, psrt_msg_t *msg)
 {
     side_t *side = arg;
     side->messages++;
+    side->ready += side->watched >= 0 && readable(side->watched);
     free(side->last);
     side->last = malloc(msg->len + 1);
     side->last_len = msg->len;
@@ -68,6 +76,7 @@ psrt_status_t side_open(side_t *side, const char *dir, const uint8_t nonce[16], 
                                    .arena = rig.arena,
                                    .window = rig.window };
     memset(side, 0, sizeof *side);
+    side->watched = -1;
     psrt_status_t status = shm->iface_open(&params, &side->iface);
     if (status == PSRT_OK && listen)
         cr_assert_eq(shm->iface_addr(side->iface, side->addr, sizeof side->addr), PSRT_OK);

@@ -24,7 +24,9 @@ typedef struct side {
     uint8_t last_type;
     psrt_msg_t held[RIG_HELD];
     unsigned held_count;
-    unsigned done; /* completions of transmissions */
+    int watched;    /* descriptor that is looked at in each message, -1: none */
+    unsigned ready; /* messages that found it readable                        */
+    unsigned done;  /* completions of transmissions */
     psrt_status_t done_status;
 } side_t;
 
@@ -62,6 +64,7 @@ void rig_check_traffic(void);
 
 void pattern(void *data, uint64_t len, uint64_t seed);
 int has_pattern(const void *data, uint64_t len, uint64_t seed);
+int readable(int fd); /* now */
 unsigned open_fds(void);
 unsigned mapped_segments(void); /* of any kind, in this process */
 

@@ -64,7 +64,7 @@ uint8_t *psrti_shm_lane_begin(shm_ep_t *ep, uint32_t bytes)
 void psrti_shm_lane_commit(shm_ep_t *ep, uint32_t bytes, int kind, uint8_t slot, uint32_t len)
 {
     put(ep, units_of(bytes), (uint32_t)kind | (uint32_t)slot << 8 | len << 16);
-    shm_wake_if_asleep(ep);
+    shm_notify(ep);
 }
 
 /* The peer may change anything at any time: every word is read once. */
@@ -104,7 +104,7 @@ void psrti_shm_lane_skip(shm_ep_t *ep, const shm_entry_t *entry)
     if (ep->pos - ep->reported < REPORT_UNITS) return;
     ep->reported = ep->pos;
     atomic_store_explicit(&ep->own->consumed, ep->pos, memory_order_seq_cst);
-    shm_wake_if_asleep(ep);
+    shm_notify(ep);
 }
 
 static uint32_t retired_lap(uint32_t index) { return (index / SHM_SLOTS + 1) << 8; }
@@ -127,7 +127,7 @@ void psrti_shm_lane_retire(shm_ep_t *ep, uint8_t slot)
     uint32_t index = ep->retire_head++;
     atomic_store_explicit(&ep->own->retired[index % SHM_SLOTS], retired_lap(index) | slot,
                           memory_order_seq_cst);
-    shm_wake_if_asleep(ep);
+    shm_notify(ep);
 }
 
 bool psrti_shm_lane_pending(const shm_ep_t *ep)

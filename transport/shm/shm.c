@@ -16,6 +16,7 @@
 #include "transport/transport.h"
 
 #define EVENTS_PER_CALL 32
+#define SWEEPS 4       /* over the lanes in one turn, at most */
 #define QUIET_CALLS 64 /* the sockets are looked at after so many calls that found nothing */
 
 /* ---- probe ------------------------------------------------------------------------------------ */
@@ -208,6 +209,43 @@ static void set_sleeping(shm_iface_t *iface, bool sleeping)
     }
 }
 
+static unsigned sweep(shm_iface_t *iface)
+{
+    unsigned events = 0;
+    for (uint32_t i = 0; i < iface->ep_count; i++)
+        events += psrti_shm_ep_poll(iface->eps[i]);
+    return events;
+}
+
+static bool sleeper_told(const shm_iface_t *iface)
+{
+    for (uint32_t i = 0; i < iface->ep_count; i++) {
+        const shm_ep_t *ep = iface->eps[i];
+        if (ep->told && ep->state == SHM_UP && shm_asleep(ep)) return true;
+    }
+    return false;
+}
+
+/* A wake costs as much as several messages, and its taker may need the core of this thread. So a turn that has told
+ * something to a sleeper goes on while it finds more: what is there for others, and more for the same one. */
+static unsigned sweeps(shm_iface_t *iface)
+{
+    unsigned events = sweep(iface), more = events;
+    for (unsigned i = 1; i < SWEEPS && more && iface->told && sleeper_told(iface); i++)
+        events += more = sweep(iface);
+    return events;
+}
+
+static void wake_told(shm_iface_t *iface)
+{
+    iface->told = false;
+    for (uint32_t i = 0; i < iface->ep_count; i++) {
+        shm_ep_t *ep = iface->eps[i];
+        if (ep->told && ep->state == SHM_UP) shm_wake_if_asleep(ep);
+        ep->told = false;
+    }
+}
+
 static unsigned shm_progress(psrt_iface_t *iface_)
 {
     shm_iface_t *iface = (shm_iface_t *)iface_;
@@ -216,15 +254,14 @@ static unsigned shm_progress(psrt_iface_t *iface_)
     bool slept = iface->armed;
     if (slept) set_sleeping(iface, false);
 
-    unsigned events = 0;
-    for (uint32_t i = 0; i < iface->ep_count; i++)
-        events += psrti_shm_ep_poll(iface->eps[i]);
+    unsigned events = sweeps(iface);
     if (sockets_due(iface, slept)) {
         events += poll_sockets(iface);
         if (iface->connecting > 0) drop_silent(iface);
     }
     if (iface->dead > 0) psrti_shm_reap(iface);
     if (iface->freed_segs > 0) psrti_shm_segs_flush(iface);
+    if (iface->told) wake_told(iface);
     iface->in_progress = false;
     return events;
 }

@@ -170,6 +170,7 @@ struct shm_ep {
     bool gone;            /* the peer closed or died: it touches nothing any more  */
     psrt_status_t failed; /* not OK: found outside progress, to be reported by it */
     bool sock_full;       /* EPOLLOUT is awaited                                   */
+    bool told;            /* something in this turn: it may have to be woken       */
     bool blocked;         /* a send said AGAIN                                     */
     bool blocked_in_place;
     uint64_t blocked_len;
@@ -213,6 +214,7 @@ struct shm_iface {
     char *private_dir; /* made here, removed at close              */
     uint64_t host;
     bool in_progress, armed, accept_failed;
+    bool told;                        /* an endpoint was */
     unsigned connecting, quiet, dead; /* endpoints that are not UP yet; calls; endpoints to free */
     uint64_t tick;
 
@@ -333,15 +335,33 @@ psrt_status_t psrti_shm_verify(psrt_iface_t *iface, const psrt_msg_t *msg);
 
 void psrti_shm_reap(shm_iface_t *iface); /* frees dead endpoints */
 
-/* Sleeping: the writer stores (seq_cst), then reads `sleeping` (seq_cst); the sleeper stores
+/* The value of the peer's `sleeping` if it sleeps and no wake is on its way, else 0.
+ *
+ * Sleeping: the writer stores (seq_cst), then reads `sleeping` (seq_cst); the sleeper stores
  * `sleeping`, then reads what was written. One of the two sees the other. */
-static inline void shm_wake_if_asleep(shm_ep_t *ep)
+static inline uint32_t shm_asleep(const shm_ep_t *ep)
 {
     uint32_t asleep = atomic_load_explicit(&ep->peer->sleeping, memory_order_seq_cst);
-    if ((asleep & 1) && asleep != ep->woken) {
-        ep->woken = asleep;
-        psrti_shm_wake(ep);
-    }
+    return (asleep & 1) && asleep != ep->woken ? asleep : 0;
+}
+
+static inline void shm_wake_if_asleep(shm_ep_t *ep)
+{
+    uint32_t asleep = shm_asleep(ep);
+    if (!asleep) return;
+    ep->woken = asleep;
+    psrti_shm_wake(ep);
+}
+
+/* Something was written for the peer. Within progress it is woken at the end of the turn, when it finds all that
+ * the turn has for it; where cores are short it would else take the one that the turn runs on. */
+static inline void shm_notify(shm_ep_t *ep)
+{
+    shm_iface_t *iface = shm_iface_of(ep);
+    if (iface->in_progress)
+        ep->told = iface->told = true;
+    else
+        shm_wake_if_asleep(ep);
 }
 
 #endif
