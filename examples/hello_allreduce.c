@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest program with a collective: every worker gives its rank, all get the sum.
  *
- *   build/bin/hello_allreduce                                       alone
- *   build/bin/psrt-launch -s 0 -w 4 -- build/bin/hello_allreduce    4 workers, no server */
+ *   build-release/bin/hello_allreduce              alone
+ *   build-release/bin/psrt-launch -s 0 -w 4 -- build-release/bin/hello_allreduce    4 workers, no server */
 #include <stdio.h>
 
 #include <psrt/comm.h>

@@ -144,7 +144,8 @@ psrt_status_t psrt_scatter(psrt_comm_t *comm, const void *in, void *out, uint64_
 psrt_status_t psrt_comm_barrier(psrt_comm_t *comm, psrt_op_t **op_p);
 
 /** To another rank, `to`, which calls psrt_recv; the n-th send of a pair meets the n-th receive. The numbers of
- *  elements are the same on both sides. @since 0.1 */
+ *  elements are the same on both sides. Up to PSRT_COLL_EAGER bytes end without the receiver, more wait for it: ranks
+ *  that all send first and then receive need `op_p`. @since 0.1 */
 psrt_status_t psrt_send(psrt_comm_t *comm, const void *in, uint64_t count, psrt_dtype_t dtype,
                         uint32_t to, psrt_op_t **op_p);
 /** From rank `from`. As psrt_send. @since 0.1 */

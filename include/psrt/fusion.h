@@ -14,7 +14,7 @@
  *  - The results are those of psrt_allreduce for a buffer that holds the whole bucket: the same bits on all ranks.
  *  - After ERR_MISMATCH, ERR_PEER_LOST, ERR_TIMEOUT, ERR_CANCELED or ERR_NO_MEMORY of one operation the fusion has
  *    failed on all members: all operations end with this status, later calls return it. The communicator it was
- *    made of goes on, unless a member is dead.
+ *    made of goes on, unless a member is dead or its connection was lost.
  */
 #ifndef PSRT_FUSION_H
 #define PSRT_FUSION_H
@@ -65,7 +65,8 @@ psrt_status_t psrt_fusion_create(psrt_comm_t *comm, const psrt_fusion_params_t *
  * @return OK; ERR_INVALID (the text names the argument); ERR_NO_MEMORY; ERR_BUSY the fusion is not ready, or a
  *         tensor of this name was submitted and has not ended; what the fusion failed with. The operation ends
  *         with: OK; ERR_MISMATCH ranks gave another count, dtype or redop (the text names the tensor and both
- *         sides), or another bucket_bytes or alone_bytes, or one freed its fusion; ERR_TIMEOUT no progress for PSRT_COLL_TIMEOUT
+ *         sides), or another bucket_bytes or alone_bytes, or one freed its fusion (ERR_CANCELED if buckets were
+ *         under way there); ERR_TIMEOUT no progress for PSRT_COLL_TIMEOUT
  *         (the text names a tensor and a rank that has not submitted it, or a rank that does not answer);
  *         ERR_PEER_LOST; ERR_CANCELED; ERR_NO_MEMORY; errors of a lost context
  * @threads any  @blocks only with op_p NULL  @since 0.1
@@ -101,7 +102,8 @@ typedef struct psrt_fusion_attr {
 psrt_status_t psrt_fusion_query(psrt_fusion_t *fusion, psrt_fusion_attr_t *attr_p);
 
 /**
- * Releases a fusion. Operations that have not ended end with ERR_CANCELED, there and on the other members.
+ * Releases a fusion. Operations that have not ended end with ERR_CANCELED there; on the other members with
+ * ERR_MISMATCH, or with ERR_CANCELED if this rank had begun buckets.
  * @param fusion NULL is allowed
  * @threads no other call on it may run  @blocks no  @since 0.1
  */

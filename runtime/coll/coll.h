@@ -9,7 +9,8 @@
  *    wherever a message passes, and where none does by one that is sent when nothing moves (a probe).
  *  - A communicator lives on the links over which its members met. When one of them is lost, a member dies,
  *    calls differ or time is over, it fails: all its operations, now and later, end with the same status
- *    and text, and all members that can be reached are told. Other communicators go on.
+ *    and text, and all members that can be reached are told. Other communicators go on,
+ *    but for those over a link that was lost.
  *  - What a peer can make this rank store is bounded: `eager` bytes for each of PSRTI_COLL_AHEAD operations that
  *    were not started here, PSRTI_COLL_WINDOW chunks of those that were.
  *  - Bad input closes its link (RX_BAD) and touches nothing else. */

@@ -85,23 +85,24 @@ static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard
     const psrti_coll_params_t *p = &comm->coll->p;
     char text[PSRTI_COLL_TEXT], name[128];
     size_t at = 0;
+    uint64_t eager = PSRTI_MIN(p->eager, UINT32_MAX);
     int same_rules = card->tune == psrti_comm_rules(comm)->hash;
-    int same_sizes = card->chunk == p->chunk && card->eager == PSRTI_MIN(p->eager, UINT32_MAX);
-    if (same_rules && same_sizes) return 1;
+    int same_chunk = card->chunk == p->chunk;
+    if (same_rules && same_chunk && card->eager == eager) return 1;
     (void)psrti_append(text, sizeof text, &at, "%s: %s has ", comm->title,
                        psrti_member_name(comm, member, name));
     if (!same_rules)
-        (void)psrti_append(
-            text, sizeof text, &at,
-            "other rules for algorithms than rank %u: PSRT_COLL_TUNE, and what is in "
-            "a file that it names, must be the same on all ranks",
-            comm->rank);
+        (void)psrti_append(text, sizeof text, &at,
+                           "other rules for algorithms than rank %u: PSRT_COLL_TUNE, what is in a "
+                           "file that it names, or `tune` of psrt_comm_params_t, must be the same "
+                           "on all ranks",
+                           comm->rank);
     else
         (void)psrti_append(text, sizeof text, &at,
-                           "chunks of %llu bytes and an eager limit of %llu, rank %u has %llu and "
-                           "%llu: PSRT_COLL_CHUNK must be the same on all ranks",
-                           (unsigned long long)card->chunk, (unsigned long long)card->eager,
-                           comm->rank, (unsigned long long)p->chunk, (unsigned long long)p->eager);
+                           "PSRT_COLL_%s %llu, rank %u has %llu; it must be the same on all ranks",
+                           same_chunk ? "EAGER" : "CHUNK",
+                           (unsigned long long)(same_chunk ? card->eager : card->chunk), comm->rank,
+                           (unsigned long long)(same_chunk ? eager : p->chunk));
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
     return 0;
 }

@@ -147,7 +147,8 @@ psrt_status_t psrti_coll_plan_new(psrti_collective_t collective, psrti_coll_algo
 /* Whether there is such a plan. */
 int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
                            uint32_t ranks);
-/* Whether blocks of several ranks travel as one message out of TMP, which needs blocks of one length. */
+/* Whether blocks of several ranks travel as one message out of TMP, which needs blocks of one length. It is asked for
+ * collectives that have a form with counts: gather and scatter, by one_leader and binomial, do so too, and say no. */
 int psrti_coll_plan_packs(psrti_collective_t collective, psrti_coll_algorithm_t algorithm);
 void psrti_coll_plan_free(psrti_coll_plan_t *plan);
 

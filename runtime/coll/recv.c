@@ -99,7 +99,8 @@ void psrti_comm_disagree(comm_t *comm, uint32_t member, uint64_t seq, const sig_
                        psrti_member_name(comm, member, name), a);
     (void)psrti_append(text, sizeof text, &at, "%s called %s; %s",
                        psrti_member_name(comm, comm->rank, name), b,
-                       same_call ? "PSRT_COLL_TUNE must be the same on all ranks"
+                       same_call ? "PSRT_COLL_TUNE, or `tune` of psrt_comm_params_t, must be the "
+                                   "same on all ranks"
                                  : "all members must make the same calls in the same order");
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
 }

@@ -319,7 +319,9 @@ Test(coll_death, a_canceled_call_ends_on_all)
     fb_close(&fb);
 }
 
-Test(coll_death, settings_must_be_the_same)
+/* Rank 0 has the defaults of the fabric, rank 1 these. */
+static void settings_differ(psrti_coll_params_t other, const char *name, const char *theirs,
+                            const char *ours)
 {
     fabric_t fb;
     const uint32_t ranks[] = { 0, 1 };
@@ -327,13 +329,25 @@ Test(coll_death, settings_must_be_the_same)
     psrti_comm_t *comms[2];
     fb_open(&fb, 2, 1, NULL);
     fb_kill(&fb, 1);
-    fb.params.chunk = 512;
+    if (other.chunk) fb.params.chunk = other.chunk;
+    if (other.eager) fb.params.eager = other.eager;
+    if (other.tune) fb.params.tune = other.tune;
     fb_restart(&fb, 1);
     for (uint32_t r = 0; r < 2; r++)
         cr_assert_eq(psrti_comm_create(fb.rank[r].coll, "c", ranks, 2, &ops[r], &comms[r]),
                      PSRT_OK);
     fb_until_ended(&fb, list, 2);
     for (uint32_t r = 0; r < 2; r++)
-        fb_expect(&ops[r], PSRT_ERR_MISMATCH, "PSRT_COLL_CHUNK", "512", "256", NULL);
+        fb_expect(&ops[r], PSRT_ERR_MISMATCH, name, theirs, ours, NULL);
     fb_close(&fb);
+}
+
+Test(coll_death, settings_must_be_the_same)
+{
+    psrti_coll_tune_t tune;
+    cr_assert_eq(psrti_coll_tune_parse("allreduce::ring", "a test", 0, &tune), PSRT_OK);
+    settings_differ((psrti_coll_params_t){ .chunk = 512 }, "PSRT_COLL_CHUNK", "512", "256");
+    settings_differ((psrti_coll_params_t){ .eager = 2048 }, "PSRT_COLL_EAGER", "2048", "1024");
+    settings_differ((psrti_coll_params_t){ .tune = &tune }, "other rules", "PSRT_COLL_TUNE",
+                    "`tune` of psrt_comm_params_t");
 }
