@@ -212,10 +212,11 @@ typedef struct psrti_collrun {
     psrti_collcut_t cut;
     uint8_t dtype;     /* of the messages */
     uint8_t is_wide;   /* which is not that of the data */
-    uint8_t is_broken; /* a send failed: the loss of its link follows */
+    uint8_t is_broken; /* a send failed: the loss of its link follows, or `refused` is set */
     uint8_t has_moved; /* since the time was looked at */
     uint64_t since;    /* when it was last known to move */
-    uint32_t size;     /* bytes of an element in a message */
+    psrt_status_t refused; /* what its link said of a message, not OK: comm->text says it, too */
+    uint32_t size;         /* bytes of an element in a message */
     uint64_t base;     /* chunks below it are over  */
     uint64_t opened;   /* chunks below it are begun */
     uint32_t active;   /* those of them that are not over */
@@ -411,6 +412,7 @@ const psrti_collmove_t *psrti_cell_move(const psrti_collcell_t *cell);
 psrt_status_t psrti_cell_send(psrti_collcell_t *cell, uint32_t rank);
 void psrti_cell_post(psrti_collexec_t *exec, uint32_t move);
 void psrti_way_flush(psrti_collrun_t *run, uint32_t way);
+void psrti_run_refused(psrti_collrun_t *run);
 /* Later chunks of a call have no messages without data. */
 static inline int psrti_exec_skips(const psrti_collexec_t *exec, uint64_t len)
 {

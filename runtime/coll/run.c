@@ -226,7 +226,7 @@ static void run_complete(run_t *run)
     psrti_collop_t *op = run->op;
     psrti_comm_t *comm = op->comm;
     psrti_colllane_t *lane = run->lane;
-    if (run->is_broken) return; /* its link's loss follows */
+    if (run->is_broken) return; /* the communicator fails */
     lane->slots[op->seq & lane->mask].op = NULL;
     lane->running--;
     psrti_run_free(run);
@@ -252,6 +252,10 @@ static void finish(exec_t *exec)
 
 void psrti_exec_advance(exec_t *exec)
 {
+    if (exec->run->refused != PSRT_OK) {
+        psrti_run_refused(exec->run);
+        return;
+    }
     while (exec->is_active && !exec->is_over && !exec->left) {
         if (exec->round + 1 < exec->run->sched->rounds) {
             if (!may_enter(exec, exec->round + 1)) return;

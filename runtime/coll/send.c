@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending the data of a call, as far as the receiver may be sent to: before it said READY only a little of each call, then
  * a window of chunks. */
+#include "base/log.h"
 #include "runtime/coll/coll_int.h"
 
 typedef psrti_collrun_t run_t;
@@ -45,6 +46,26 @@ static void on_sent(psrt_tx_t *tx, psrt_status_t status)
     }
     run->has_moved = 1;
     if (status != PSRT_OK && !comm->members[way->member].is_closed) run->is_broken = 1;
+}
+
+/* The link did not take a message. Whoever sends is in the midst of its run: if the loss of the link does not say why, the
+ * communicator fails when the chunk goes on. */
+static void broke(run_t *run, uint32_t member, psrt_status_t status)
+{
+    psrti_comm_t *comm = run->op->comm;
+    char name[128];
+    run->is_broken = 1;
+    if (status == PSRT_ERR_PEER_LOST || run->refused != PSRT_OK) return;
+    run->refused = status;
+    snprintf(comm->text, sizeof comm->text, "%s: cannot send to %s: %s", comm->title,
+             psrti_member_name(comm, member, name), psrt_last_error());
+}
+
+void psrti_run_refused(run_t *run)
+{
+    char text[PSRTI_COLL_TEXT];
+    memcpy(text, run->op->comm->text, sizeof text);
+    psrti_comm_fail(run->op->comm, run->refused, text);
 }
 
 const move_t *psrti_cell_move(const cell_t *cell)
@@ -96,7 +117,7 @@ psrt_status_t psrti_cell_send(cell_t *cell, uint32_t rank)
         cell->state = PSRTI_CELL_QUEUED;
         return status;
     }
-    if (status != PSRT_OK) run->is_broken = 1; /* the link's loss follows */
+    if (status != PSRT_OK) broke(run, member, status);
     send_over(cell);
     return status;
 }

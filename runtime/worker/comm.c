@@ -13,6 +13,20 @@
 /* A peer that is asked to let go of memory does so within this, or its link is closed. */
 #define GRACE_NS PSRTI_NS_PER_S
 
+static psrt_status_t check_chunk(const psrti_worker_t *w)
+{
+    const psrti_config_t *config = w->p.config;
+    uint64_t chunk = psrti_config_u64(config, PSRTI_CONF_COLL_CHUNK);
+    uint64_t most = psrti_config_u64(config, PSRTI_CONF_MAX_MESSAGE);
+    if (w->p.workers == 1 || !psrti_config_int(config, PSRTI_CONF_COLLECTIVES) || chunk <= most)
+        return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "PSRT_COLL_CHUNK is %s, more than PSRT_MAX_MESSAGE, which is %s: a chunk is a "
+                      "message",
+                      psrti_config_value(config, PSRTI_CONF_COLL_CHUNK),
+                      psrti_config_value(config, PSRTI_CONF_MAX_MESSAGE));
+}
+
 psrt_status_t psrti_comms_open(psrti_worker_t *w)
 {
     psrti_coll_tune_t tune;
@@ -31,8 +45,8 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
     };
     psrti_coll_env_t env = psrti_peers_env;
     env.arg = w;
-    psrt_status_t rc =
-        psrti_coll_tune_load(psrti_config_text(w->p.config, PSRTI_CONF_COLL_TUNE), &tune);
+    psrt_status_t rc = check_chunk(w);
+    if (!rc) rc = psrti_coll_tune_load(psrti_config_text(w->p.config, PSRTI_CONF_COLL_TUNE), &tune);
     if (!rc) rc = psrti_peers_open(w);
     return rc ? rc : psrti_coll_create(&params, &env, &w->coll);
 }

@@ -209,6 +209,30 @@ Test(zmq_lifetime, close_fences)
     }
 }
 
+/* Its sender may not go on as if it had been sent. */
+Test(zmq_lifetime, a_refused_message_ends_the_connection)
+{
+    static uint8_t data[MAX_MESSAGE + 1];
+    for (int direction = 0; direction < 2; direction++) {
+        node_t a = { 0 }, b = { 0 };
+        sent_t sent = { .tx.done = on_done };
+        node_open_pair(&a, &b, PSRT_SECURITY_OFF);
+        node_t *from = direction ? &a : &b, *to = direction ? &b : &a;
+        psrt_hdr_t hdr = node_hdr(sizeof(data), 1);
+        cr_assert_eq(ZMQ_OPS->send(from->ep, &hdr, data, sizeof(data), 0, &sent.tx),
+                     PSRT_ERR_LIMIT);
+        cr_assert(strstr(psrt_last_error(), "PSRT_MAX_MESSAGE"), "%s", psrt_last_error());
+        hdr = node_hdr(0, 2);
+        cr_assert_eq(ZMQ_OPS->send(from->ep, &hdr, NULL, 0, 0, NULL), PSRT_ERR_PEER_LOST);
+        PUMP(from->lost == 1 && to->lost == 1, &a, &b);
+        cr_assert_eq(from->why, PSRT_ERR_LIMIT);
+        cr_assert_eq(to->received, 0);
+        cr_assert_eq(sent.done, 0);
+        node_close(&b);
+        node_close(&a);
+    }
+}
+
 Test(zmq_lifetime, close_with_unsent_messages)
 {
     static uint8_t data[4096];

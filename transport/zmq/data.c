@@ -182,6 +182,14 @@ static psrt_status_t check_send(const zt_ep_t *ep, const psrt_hdr_t *hdr, const 
     return PSRT_OK;
 }
 
+/* The message will be missing: nothing may follow it. */
+static psrt_status_t give_up(zt_ep_t *ep, psrt_status_t status)
+{
+    if (zt_may_log(zt_iface_of(ep))) psrti_warn("%s; closed", psrt_last_error());
+    zt_ep_lose(ep, status);
+    return status;
+}
+
 /* May exceed the window by one message, so that one larger than the window goes through, and so that
  * whoever waits has a window out: enough for the peer to send credit. */
 psrt_status_t zt_send(psrt_ep_t *base, const psrt_hdr_t *hdr, const void *data, uint64_t len,
@@ -193,6 +201,7 @@ psrt_status_t zt_send(psrt_ep_t *base, const psrt_hdr_t *hdr, const void *data, 
     if (ep->state > ZT_UP)
         return psrti_fail(PSRT_ERR_PEER_LOST, "zmq: %s: connection lost", ep->name);
     psrt_status_t status = check_send(ep, hdr, data, len, tx);
+    if (status == PSRT_ERR_LIMIT) return give_up(ep, status);
     if (status != PSRT_OK) return status;
     if (ep->state < ZT_UP || ep->sent - ep->credited >= iface->params.window) {
         ep->blocked = 1;
@@ -208,6 +217,8 @@ psrt_status_t zt_send(psrt_ep_t *base, const psrt_hdr_t *hdr, const void *data, 
         ep->sent += ZT_CHARGE + len;
     else if (status == PSRT_ERR_PEER_LOST)
         psrti_fail(status, "zmq: %s: connection lost", ep->name);
+    else
+        return give_up(ep, status);
     return status;
 }
 

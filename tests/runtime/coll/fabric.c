@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 /* Fails its test rather than hang. */
 #define STEPS_MAX 20000000ull
 
@@ -55,6 +57,8 @@ static psrt_status_t env_send(void *arg, uint32_t to, psrt_hdr_t *hdr, const voi
     cr_assert_eq(hdr->type, PSRTI_T_COLL);
     cr_assert(tx || len <= 2048, "%llu bytes without a tx", (unsigned long long)len);
     if (!lane->is_up) return PSRT_ERR_PEER_LOST;
+    if (fb->most && len > fb->most)
+        return psrti_fail(PSRT_ERR_LIMIT, "payload of %llu bytes", (unsigned long long)len);
     if (lane->count >= fb->window && fb_random(fb, 2)) {
         lane->said_again = 1;
         return PSRT_ERR_AGAIN;

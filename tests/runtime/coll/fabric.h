@@ -39,6 +39,7 @@ typedef struct fabric {
     uint32_t n;
     uint64_t random, now;
     uint64_t by_ref; /* payloads above this are sent by reference   */
+    uint64_t most;   /* payloads above this are refused; 0: none    */
     unsigned window; /* messages on a lane before it may say AGAIN  */
     int wants_links; /* dials when asked; else links are there      */
     psrti_coll_params_t params;

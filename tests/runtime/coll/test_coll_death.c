@@ -203,6 +203,36 @@ Test(coll_death, a_member_dies_while_all_gather)
     fb_close(&fb);
 }
 
+/* ---- messages that a link refuses --------------------------------------------------------------- */
+
+/* Whether the link is lost of it or not, all hear what it said. */
+Test(coll_death, a_refused_message_is_named)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        fabric_t fb;
+        psrti_comm_t *comms[FB_RANKS];
+        uint32_t n = 2 + (uint32_t)seed % 5;
+        call_t c;
+        psrti_collop_t *ops[FB_RANKS];
+        fb_open(&fb, n, seed, NULL);
+        fb_world(&fb, "w", comms);
+        call_make(&c, n, make_call(PSRTI_COLL_ALLREDUCE, PSRT_F32, PSRT_SUM, 9000, 0), 0, 1);
+        fb.most = 100;
+        for (uint32_t r = 0; r < n; r++) {
+            call_start(&c, r, comms[r]);
+            ops[r] = &c.side[r].op;
+            if (seed % 2) (void)fb_step(&fb);
+        }
+        fb_until_ended(&fb, ops, n);
+        for (uint32_t r = 0; r < n; r++)
+            fb_expect(ops[r], PSRT_ERR_LIMIT, "communicator w: cannot send to rank ",
+                      "payload of ", NULL);
+        all_failed(&fb, comms, PSRT_ERR_LIMIT, "payload of ");
+        call_free(&c);
+        fb_close(&fb);
+    }
+}
+
 /* ---- on purpose --------------------------------------------------------------------------------- */
 
 /* Little data wait for nobody: they are taken out of the sender's memory before the receiver calls. */

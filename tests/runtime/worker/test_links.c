@@ -97,6 +97,21 @@ static void tell_view(rig_t *r, uint64_t number, uint32_t alive)
     psrti_view_unref(view);
 }
 
+Test(links, a_chunk_of_a_collective_fits_in_a_message)
+{
+    psrti_worker_t w = { 0 };
+    psrti_config_t *config;
+    cr_assert_eq(psrti_config_create(&config), PSRT_OK);
+    cr_assert_eq(psrti_config_set(config, "PSRT_COLL_CHUNK", "2MiB"), PSRT_OK);
+    cr_assert_eq(psrti_config_set(config, "PSRT_MAX_MESSAGE", "1MiB"), PSRT_OK);
+    w.p = (psrti_worker_start_t){ .config = config, .workers = 2 };
+    cr_assert_eq(psrti_comms_open(&w), PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "PSRT_COLL_CHUNK is 2MiB") &&
+                  strstr(psrt_last_error(), "PSRT_MAX_MESSAGE, which is 1MiB"),
+              "%s", psrt_last_error());
+    psrti_config_destroy(config);
+}
+
 /* One owner is lost in the very move in which another one is due to be dialled again. */
 Test(links, a_loss_is_no_reason_to_give_up, .timeout = 60)
 {
