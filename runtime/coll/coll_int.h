@@ -210,18 +210,18 @@ typedef struct psrti_collrun {
     struct psrti_colllane *lane;
     psrti_collsig_t sig;
     psrti_collcut_t cut;
-    uint8_t dtype;     /* of the messages */
-    uint8_t is_wide;   /* which is not that of the data */
-    uint8_t is_broken; /* a send failed: the loss of its link follows, or `refused` is set */
-    uint8_t has_moved; /* since the time was looked at */
-    uint64_t since;    /* when it was last known to move */
+    uint8_t dtype;         /* of the messages */
+    uint8_t is_wide;       /* which is not that of the data */
+    uint8_t is_broken;     /* a send failed: the loss of its link follows, or `refused` is set */
+    uint8_t has_moved;     /* since the time was looked at */
+    uint64_t since;        /* when it was last known to move */
     psrt_status_t refused; /* what its link said of a message, not OK: comm->text says it, too */
     uint32_t size;         /* bytes of an element in a message */
-    uint64_t base;     /* chunks below it are over  */
-    uint64_t opened;   /* chunks below it are begun */
-    uint32_t active;   /* those of them that are not over */
-    uint32_t inflight; /* sends that are not done */
-    void *copied;      /* input of a call in place whose plan cannot be carried out there */
+    uint64_t base;         /* chunks below it are over  */
+    uint64_t opened;       /* chunks below it are begun */
+    uint32_t active;       /* those of them that are not over */
+    uint32_t inflight;     /* sends that are not done */
+    void *copied;          /* input of a call in place whose plan cannot be carried out there */
     psrti_collexec_t *execs[PSRTI_COLL_WINDOW]; /* by chunk */
     psrti_collwayrun_t ways[];
 } psrti_collrun_t;
@@ -382,7 +382,8 @@ int psrti_layout_reduces(uint8_t what);
 psrti_collective_t psrti_layout_collective(uint8_t what);
 uint8_t psrti_layout_dtype(const psrti_coll_call_t *call);
 psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32_t nblocks);
-int psrti_layout_splits(const psrti_collop_t *op, uint32_t size, psrti_collcut_t cut);
+int psrti_layout_splits(const psrti_collop_t *op, uint8_t algorithm, uint32_t size,
+                        psrti_collcut_t cut);
 uint64_t psrti_layout_bound(const psrti_collrun_t *run, const psrti_collway_t *way);
 uint64_t psrti_layout_input_bytes(const psrti_collrun_t *run);
 void psrti_layout_place(psrti_collexec_t *exec);

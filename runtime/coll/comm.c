@@ -72,6 +72,7 @@ const psrti_coll_tune_t *psrti_comm_rules(const comm_t *comm)
 uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
 {
     psrti_coll_site_t site = { .hosts = psrti_coll_hosts(comm->topo),
+                               .most = comm->topo->most,
                                .tune = psrti_comm_rules(comm) };
     int is_v = call->what == PSRTI_COLL_ALLGATHERV || call->what == PSRTI_COLL_ALLTOALLV;
     uint64_t bytes = 0;

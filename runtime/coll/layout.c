@@ -86,11 +86,13 @@ psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32
 }
 
 /* A message for each block: where several of them do not lie side by side, or are too much for one. */
-int psrti_layout_splits(const psrti_collop_t *op, uint32_t size, psrti_collcut_t cut)
+int psrti_layout_splits(const psrti_collop_t *op, uint8_t algorithm, uint32_t size,
+                        psrti_collcut_t cut)
 {
-    if (cut.layout == PSRTI_LAYOUT_V) return 1;
-    return cut.layout == PSRTI_LAYOUT_PARTS &&
-           (cut.chunks > 1 || cut.elements > MESSAGE_MAX / size / op->comm->size);
+    if (cut.layout != PSRTI_LAYOUT_PARTS) return cut.layout == PSRTI_LAYOUT_V;
+    uint64_t widest =
+        psrti_coll_plan_widest(psrti_layout_collective(op->call.what), algorithm, op->comm->topo);
+    return cut.chunks > 1 || cut.elements > MESSAGE_MAX / size / widest;
 }
 
 /* Bytes that come this way at most. */

@@ -227,6 +227,15 @@ int psrti_coll_plan_packs(psrti_collective_t collective, psrti_coll_algorithm_t 
            (collective == PSRTI_COLL_ALLTOALL && algorithm == PSRTI_ALG_ALL_LEADERS);
 }
 
+/* Where hosts swap blocks, there is one for each rank here and each rank there. */
+uint64_t psrti_coll_plan_widest(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+                                const psrti_coll_topo_t *topo)
+{
+    uint64_t most = topo->most;
+    int swaps = collective == PSRTI_COLL_ALLTOALL && algorithm == PSRTI_ALG_ALL_LEADERS;
+    return swaps ? PSRTI_MAX(topo->ranks, most * most) : topo->ranks;
+}
+
 /* What one rank alone does: its input is the result. */
 static void write_alone(plan_t *p, psrti_collective_t collective)
 {

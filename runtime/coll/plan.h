@@ -150,6 +150,9 @@ int psrti_coll_plan_exists(psrti_collective_t collective, psrti_coll_algorithm_t
 /* Whether blocks of several ranks travel as one message out of TMP, which needs blocks of one length. It is asked for
  * collectives that have a form with counts: gather and scatter, by one_leader and binomial, do so too, and say no. */
 int psrti_coll_plan_packs(psrti_collective_t collective, psrti_coll_algorithm_t algorithm);
+/* Blocks that a message of any rank has at most: alike on all ranks, so it may be more than one of them sends. */
+uint64_t psrti_coll_plan_widest(psrti_collective_t collective, psrti_coll_algorithm_t algorithm,
+                                const psrti_coll_topo_t *topo);
 void psrti_coll_plan_free(psrti_coll_plan_t *plan);
 
 #endif

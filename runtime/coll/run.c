@@ -412,7 +412,7 @@ static psrt_status_t run_new(psrti_collop_t *op, run_t **run_p)
     uint8_t algorithm = psrti_comm_algorithm(comm, call);
     psrti_collcut_t cut = psrti_layout_cut(op, size, 1);
     psrti_collsched_t *sched;
-    int split = psrti_layout_splits(op, size, cut);
+    int split = psrti_layout_splits(op, algorithm, size, cut);
 
     psrt_status_t status = psrti_sched_get(comm, call->what, algorithm, call->root, split, &sched);
     if (status != PSRT_OK) return status;

@@ -14,6 +14,7 @@
 #define FEW 4u            /* ranks that each can talk to all others          */
 #define PAIR 2u           /* of which each may read all of the other: a ring reads as much */
 #define NEAR 262144u      /* up to here its data are in its caches, and are to stay there  */
+#define SWAP (4u << 20)   /* bytes that a host gathers for another one       */
 
 /* For all sizes and numbers of ranks there is a rule, with an algorithm that does any number of ranks. */
 #define RULE(WHAT, ALG, SCORE, HOSTS, RANKS, BYTES_FROM, BYTES_TO)                                 \
@@ -78,6 +79,14 @@ static int applies(const psrti_coll_rule_t *r, int hosts, psrti_collective_t col
            psrti_coll_plan_exists(collective, r->algorithm, ranks);
 }
 
+/* Of a rule of the table: an alltoall by all leaders has the parts of all pairs of ranks of two hosts in one message. */
+static int is_too_much(const psrti_coll_rule_t *r, const psrti_coll_site_t *site, uint64_t bytes)
+{
+    uint64_t pairs = PSRTI_MAX(1, (uint64_t)site->most * site->most);
+    return r->collective == PSRTI_COLL_ALLTOALL && r->algorithm == PSRTI_ALG_ALL_LEADERS &&
+           bytes > SWAP / pairs;
+}
+
 psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
                                          psrti_collective_t collective, uint64_t bytes,
                                          uint32_t ranks)
@@ -89,6 +98,7 @@ psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
     for (size_t i = 0; i < tuned + PSRTI_COUNT(table); i++) {
         const psrti_coll_rule_t *r = i < tuned ? &site->tune->rules[i] : &table[i - tuned];
         if (r->score <= score || !applies(r, site->hosts, collective, bytes, ranks)) continue;
+        if (i >= tuned && is_too_much(r, site, bytes)) continue;
         score = r->score;
         best = r->algorithm;
     }

@@ -44,7 +44,8 @@ psrt_status_t psrti_coll_tune_load(const char *setting, psrti_coll_tune_t *tune)
 const char *psrti_coll_hosts_name(int hosts);
 
 typedef struct psrti_coll_site {
-    int hosts; /* PSRTI_COLL_ONE_HOST, FLAT or NESTED */
+    int hosts;     /* PSRTI_COLL_ONE_HOST, FLAT or NESTED */
+    uint32_t most; /* ranks of the host that has most     */
     const psrti_coll_tune_t *tune;
 } psrti_coll_site_t;
 int psrti_coll_hosts(const psrti_coll_topo_t *topo);

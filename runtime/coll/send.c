@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending the data of a call, as far as the receiver may be sent to: before it said READY only a little of each call, then
  * a window of chunks. */
+#include <string.h>
+
 #include "base/log.h"
 #include "runtime/coll/coll_int.h"
 

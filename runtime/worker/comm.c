@@ -20,11 +20,12 @@ static psrt_status_t check_chunk(const psrti_worker_t *w)
     uint64_t most = psrti_config_u64(config, PSRTI_CONF_MAX_MESSAGE);
     if (w->p.workers == 1 || !psrti_config_int(config, PSRTI_CONF_COLLECTIVES) || chunk <= most)
         return PSRT_OK;
-    return psrti_fail(PSRT_ERR_INVALID,
-                      "PSRT_COLL_CHUNK is %s, more than PSRT_MAX_MESSAGE, which is %s: a chunk is a "
-                      "message",
-                      psrti_config_value(config, PSRTI_CONF_COLL_CHUNK),
-                      psrti_config_value(config, PSRTI_CONF_MAX_MESSAGE));
+    return psrti_fail(
+        PSRT_ERR_INVALID,
+        "PSRT_COLL_CHUNK is %s, more than PSRT_MAX_MESSAGE, which is %s: a chunk is a "
+        "message",
+        psrti_config_value(config, PSRTI_CONF_COLL_CHUNK),
+        psrti_config_value(config, PSRTI_CONF_MAX_MESSAGE));
 }
 
 psrt_status_t psrti_comms_open(psrti_worker_t *w)

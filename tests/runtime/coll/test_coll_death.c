@@ -225,8 +225,8 @@ Test(coll_death, a_refused_message_is_named)
         }
         fb_until_ended(&fb, ops, n);
         for (uint32_t r = 0; r < n; r++)
-            fb_expect(ops[r], PSRT_ERR_LIMIT, "communicator w: cannot send to rank ",
-                      "payload of ", NULL);
+            fb_expect(ops[r], PSRT_ERR_LIMIT, "communicator w: cannot send to rank ", "payload of ",
+                      NULL);
         all_failed(&fb, comms, PSRT_ERR_LIMIT, "payload of ");
         call_free(&c);
         fb_close(&fb);

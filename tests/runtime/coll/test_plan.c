@@ -72,6 +72,16 @@ static void expect_result(const rig_t *rig, uint32_t r)
     }
 }
 
+static void expect_width(const rig_t *rig, uint32_t r)
+{
+    const psrti_coll_plan_t *p = rig->plan[r];
+    uint64_t widest = psrti_coll_plan_widest(rig->collective, rig->algorithm, rig->topo);
+    for (size_t i = 0; i < p->nsteps; i++)
+        cr_assert(p->steps[i].kind == PSRTI_COLL_COPY || p->steps[i].nblocks <= widest ||
+                      p->steps[i].nblocks <= p->nblocks,
+                  "%s: rank %u has a message of %u blocks", rig_name(rig), r, p->steps[i].nblocks);
+}
+
 static int has_in_place(psrti_collective_t c)
 {
     return c != PSRTI_COLL_ALLTOALL && c != PSRTI_COLL_BARRIER;
@@ -90,8 +100,10 @@ static unsigned run_case(psrti_collective_t c, psrti_coll_algorithm_t a,
             continue;
         }
         rig_run(&rig);
-        for (uint32_t r = 0; r < topo->ranks; r++)
+        for (uint32_t r = 0; r < topo->ranks; r++) {
             expect_result(&rig, r);
+            expect_width(&rig, r);
+        }
         rig_close(&rig);
         ran++;
     }

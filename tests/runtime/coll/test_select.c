@@ -61,6 +61,19 @@ Test(select, by_size_ranks_and_hosts)
     cr_assert_eq(chosen(FLAT, PSRTI_COLL_SCATTER, 64, 4), PSRTI_ALG_DIRECT);
 }
 
+/* What a host gathers for another one is bounded. */
+Test(select, hosts_swap_little)
+{
+    psrti_coll_site_t site = { .hosts = NESTED, .most = 8 };
+    cr_assert_eq(psrti_coll_select(&site, PSRTI_COLL_ALLTOALL, 16384, 16), PSRTI_ALG_ALL_LEADERS);
+    site.most = 65;
+    cr_assert_eq(psrti_coll_select(&site, PSRTI_COLL_ALLTOALL, 16384, 130), PSRTI_ALG_DIRECT);
+    cr_assert_eq(psrti_coll_select(&site, PSRTI_COLL_ALLTOALL, 512, 130), PSRTI_ALG_ALL_LEADERS);
+    cr_assert_eq(parse("alltoall::all_leaders"), PSRT_OK);
+    site.tune = &tune;
+    cr_assert_eq(psrti_coll_select(&site, PSRTI_COLL_ALLTOALL, 16384, 130), PSRTI_ALG_ALL_LEADERS);
+}
+
 Test(select, tune_goes_before_the_table)
 {
     cr_assert_eq(parse("allreduce:1MiB-:halving,allreduce:1KiB-2KiB:two_trees,"

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much a message may be, and by which size the algorithm of a call is chosen. */
+#include "runtime/coll/coll_int.h"
+#include "support/test.h"
+
+#define RANKS 16
+
+/* Two hosts of 8 ranks. */
+static void open_comm(psrti_comm_t *comm, psrti_coll_tune_t *tune, const char *rules)
+{
+    uint64_t host[RANKS];
+    uint32_t place[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++) {
+        host[r] = r / 8;
+        place[r] = r;
+    }
+    cr_assert_eq(psrti_coll_tune_parse(rules, "a test", 0, tune), PSRT_OK);
+    *comm = (psrti_comm_t){ .size = RANKS,
+                            .topo = psrti_coll_topo_new(RANKS, host, place),
+                            .tune = tune };
+    cr_assert_not_null(comm->topo);
+}
+
+/* An alltoall by all leaders would send 64 blocks at once, a pairwise one sends one. */
+Test(layout, blocks_travel_together_up_to_a_limit)
+{
+    static psrti_coll_tune_t tune;
+    psrti_comm_t comm;
+    open_comm(&comm, &tune, "");
+    psrti_collop_t op = { .comm = &comm, .call = { .what = PSRTI_COLL_ALLTOALL } };
+    psrti_collcut_t cut = { .layout = PSRTI_LAYOUT_PARTS, .chunks = 1, .elements = 512 << 10 };
+    cr_assert(psrti_layout_splits(&op, PSRTI_ALG_ALL_LEADERS, 1, cut));
+    cr_assert(!psrti_layout_splits(&op, PSRTI_ALG_BRUCK, 1, cut));
+    cut.elements = 256 << 10;
+    cr_assert(!psrti_layout_splits(&op, PSRTI_ALG_ALL_LEADERS, 1, cut));
+    cr_assert(psrti_layout_splits(&op, PSRTI_ALG_ALL_LEADERS, 2, cut));
+    psrti_coll_topo_free(comm.topo);
+}
