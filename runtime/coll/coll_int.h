@@ -381,6 +381,8 @@ int psrti_layout_is_pair(uint8_t what);
 int psrti_layout_reduces(uint8_t what);
 psrti_collective_t psrti_layout_collective(uint8_t what);
 uint8_t psrti_layout_dtype(const psrti_coll_call_t *call);
+uint64_t psrti_layout_sum(const uint64_t *counts, uint32_t n);
+uint64_t psrti_layout_measure(const psrti_comm_t *comm, const psrti_coll_call_t *call);
 psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32_t nblocks);
 int psrti_layout_splits(const psrti_collop_t *op, uint8_t algorithm, uint32_t size,
                         psrti_collcut_t cut);

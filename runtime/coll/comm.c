@@ -75,12 +75,10 @@ uint8_t psrti_comm_algorithm(const comm_t *comm, const psrti_coll_call_t *call)
                                .most = comm->topo->most,
                                .tune = psrti_comm_rules(comm) };
     int is_v = call->what == PSRTI_COLL_ALLGATHERV || call->what == PSRTI_COLL_ALLTOALLV;
-    uint64_t bytes = 0;
     if (psrti_layout_is_pair(call->what)) return PSRTI_ALG_DIRECT;
-    if (!is_v && !psrti_mul_u64(call->count, psrt_dtype_size((psrt_dtype_t)call->dtype), &bytes))
-        bytes = UINT64_MAX;
     psrti_collective_t collective = psrti_layout_collective(call->what);
-    psrti_coll_algorithm_t algorithm = psrti_coll_select(&site, collective, bytes, comm->size);
+    psrti_coll_algorithm_t algorithm =
+        psrti_coll_select(&site, collective, psrti_layout_measure(comm, call), comm->size);
     return (uint8_t)(is_v && psrti_coll_plan_packs(collective, algorithm) ? PSRTI_ALG_DIRECT
                                                                           : algorithm);
 }

@@ -54,6 +54,27 @@ static uint64_t longest(const uint64_t *counts, uint32_t n)
     return max;
 }
 
+uint64_t psrti_layout_sum(const uint64_t *counts, uint32_t n)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += counts[i];
+    return total;
+}
+
+/* The bytes by which the algorithm of a call is chosen. Of an alltoallv a rank knows only its own counts, and all must
+ * choose alike. */
+uint64_t psrti_layout_measure(const psrti_comm_t *comm, const psrti_coll_call_t *call)
+{
+    uint64_t count = call->count, bytes;
+    if (call->what == PSRTI_COLL_ALLTOALLV) return UINT64_MAX;
+    if (call->what == PSRTI_COLL_ALLGATHERV)
+        count = psrti_layout_sum(call->out_counts, comm->size) / comm->size;
+    if (!psrti_mul_u64(count, psrt_dtype_size((psrt_dtype_t)call->dtype), &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
 /* The part of the data that is cut in chunks. */
 static uint64_t to_cut(const psrti_comm_t *comm, const psrti_coll_call_t *call)
 {

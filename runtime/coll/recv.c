@@ -11,14 +11,6 @@ typedef psrti_collsig_t sig_t;
 
 /* ---- signatures --------------------------------------------------------------------------------- */
 
-static uint64_t sum(const uint64_t *counts, uint32_t n)
-{
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < n; i++)
-        total += counts[i];
-    return total;
-}
-
 /* Of a call as all members see it. */
 psrti_collsig_t psrti_sig_of(const comm_t *comm, const psrti_coll_call_t *call, uint8_t algorithm)
 {
@@ -28,7 +20,8 @@ psrti_collsig_t psrti_sig_of(const comm_t *comm, const psrti_coll_call_t *call, 
                   .algorithm = algorithm,
                   .root = psrti_layout_is_pair(call->what) ? 0 : call->root,
                   .count = call->count };
-    if (call->what == PSRTI_COLL_ALLGATHERV) sig.count = sum(call->out_counts, comm->size);
+    if (call->what == PSRTI_COLL_ALLGATHERV)
+        sig.count = psrti_layout_sum(call->out_counts, comm->size);
     if (call->what == PSRTI_COLL_ALLTOALLV) sig.count = 0;
     return sig;
 }

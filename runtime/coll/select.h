@@ -50,8 +50,8 @@ typedef struct psrti_coll_site {
 } psrti_coll_site_t;
 int psrti_coll_hosts(const psrti_coll_topo_t *topo);
 
-/* `bytes` of the data: of allreduce, reduce, broadcast all, else of one rank's part; 0 where ranks have counts of
- * their own. */
+/* `bytes` of the data: of allreduce, reduce, broadcast all, else of one rank's part, of allgatherv the mean of the parts;
+ * UINT64_MAX for an alltoallv. */
 psrti_coll_algorithm_t psrti_coll_select(const psrti_coll_site_t *site,
                                          psrti_collective_t collective, uint64_t bytes,
                                          uint32_t ranks);

@@ -36,3 +36,33 @@ Test(layout, blocks_travel_together_up_to_a_limit)
     cr_assert(psrti_layout_splits(&op, PSRTI_ALG_ALL_LEADERS, 2, cut));
     psrti_coll_topo_free(comm.topo);
 }
+
+static uint8_t chosen(const psrti_comm_t *comm, uint8_t what, uint64_t count)
+{
+    uint64_t counts[RANKS];
+    for (uint32_t r = 0; r < RANKS; r++)
+        counts[r] = r % 2 ? 2 * count : 0;
+    psrti_coll_call_t call = {
+        .what = what, .dtype = PSRT_F32, .in_counts = counts, .out_counts = counts
+    };
+    return psrti_comm_algorithm(comm, &call);
+}
+
+/* Of an allgatherv by the mean of the parts, which all ranks know; of an alltoallv they know only their own. */
+Test(layout, calls_with_counts_choose_alike)
+{
+    static psrti_coll_tune_t tune;
+    psrti_comm_t comm;
+    open_comm(&comm, &tune, "");
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLGATHERV, 0), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLGATHERV, 4096), PSRTI_ALG_DIRECT);
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLGATHERV, 4097), PSRTI_ALG_ALL_LEADERS);
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLTOALLV, 0), PSRTI_ALG_PAIRWISE);
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLTOALLV, 1 << 20), PSRTI_ALG_PAIRWISE);
+    psrti_coll_topo_free(comm.topo);
+    open_comm(&comm, &tune, "alltoall::bruck,allgather:1KiB-:ring");
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLTOALLV, 1), PSRTI_ALG_DIRECT, "it packs");
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLGATHERV, 256), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(&comm, PSRTI_COLL_ALLGATHERV, 255), PSRTI_ALG_DIRECT);
+    psrti_coll_topo_free(comm.topo);
+}
