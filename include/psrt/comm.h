@@ -130,7 +130,7 @@ psrt_status_t psrt_reduce_scatter(psrt_comm_t *comm, const void *in, void *out, 
 psrt_status_t psrt_alltoall(psrt_comm_t *comm, const void *in, void *out, uint64_t count,
                             psrt_dtype_t dtype, psrt_op_t **op_p);
 /** As psrt_alltoall with own counts and offsets (NULL: dense) for each rank; what one sends another is what
- *  that one expects. @since 0.1 */
+ *  that one expects, the caller itself included (ERR_INVALID). @since 0.1 */
 psrt_status_t psrt_alltoallv(psrt_comm_t *comm, const void *in, const uint64_t *in_counts,
                              const uint64_t *in_offsets, void *out, const uint64_t *out_counts,
                              const uint64_t *out_offsets, psrt_dtype_t dtype, psrt_op_t **op_p);

@@ -250,6 +250,14 @@ static psrt_status_t check_call(const psrti_coll_call_t *c, const psrt_comm_attr
     if (!rc && is_v(c)) rc = check_v(s, c->out_counts, c->out_offsets, c->out, attr->ranks, width);
     if (!rc && c->what == PSRTI_COLL_ALLTOALLV)
         rc = check_v(s, c->in_counts, c->in_offsets, c->in, attr->ranks, width);
+    if (!rc && c->what == PSRTI_COLL_ALLTOALLV &&
+        c->in_counts[attr->rank] != c->out_counts[attr->rank])
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "%s: rank %u sends %llu elements to itself and expects %llu: in_counts and "
+            "out_counts of the caller's own rank must be the same",
+            s->call, attr->rank, (unsigned long long)c->in_counts[attr->rank],
+            (unsigned long long)c->out_counts[attr->rank]);
     return rc;
 }
 

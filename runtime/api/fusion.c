@@ -32,6 +32,10 @@ psrt_status_t psrt_fusion_create(psrt_comm_t *comm, const psrt_fusion_params_t *
     if (attr.status == PSRT_ERR_BUSY || attr.ranks == 0)
         return psrti_fail(attr.status,
                           "psrt_fusion_create: the communicator is not ready, or none");
+    if (attr.status)
+        return psrti_fail(attr.status,
+                          "psrt_fusion_create: the communicator has failed, make another one "
+                          "(psrt_comm_shrink: of those that live)");
     psrt_fusion_params_t p = PSRT_FUSION_PARAMS_INIT;
     if (params) p = *params;
     if (!p.bucket_bytes) p.bucket_bytes = BUCKET_BYTES;

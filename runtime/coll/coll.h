@@ -156,12 +156,22 @@ psrt_status_t psrti_comm_create(psrti_coll_t *coll, const char *name, const uint
 psrt_status_t psrti_comm_create_tuned(psrti_coll_t *coll, const psrti_coll_tune_t *tune,
                                       const char *name, const uint32_t *ranks, uint32_t count,
                                       psrti_collop_t *op, psrti_comm_t **comm_p);
-/* Of those members that the view calls alive, in the same order; all of them call it. While it is not ready and
+/* Made of another one by all members of the new: with its name and rules, and never taken for one that was made of a
+ * third. */
+psrt_status_t psrti_comm_derive(psrti_comm_t *parent, const uint32_t *ranks, uint32_t count,
+                                psrti_collop_t *op, psrti_comm_t **comm_p);
+/* Of those members that the view calls alive, in their lives of the time when this one was ready, in the same order;
+ * all of them call it. While it is not ready and
  * the view changes it is proposed anew, so its members are known only then. */
 psrt_status_t psrti_comm_shrink(psrti_comm_t *comm, psrti_collop_t *op, psrti_comm_t **comm_p);
 /* Operations that have not ended end with ERR_CANCELED (later, through psrti_coll_completed), and the others are
  * told that this member is gone: what they began before ends well if it needs nothing more from it. */
 void psrti_comm_free(psrti_comm_t *comm);
+/* Has operations that have not ended. */
+int psrti_comm_is_in_use(const psrti_comm_t *comm);
+/* The others are told as by psrti_comm_free, if it is ready and not in use: else nothing is done. Operations that begin
+ * here afterwards end with ERR_CLOSED. */
+void psrti_comm_leave(psrti_comm_t *comm);
 
 psrt_status_t
 psrti_comm_status(const psrti_comm_t *comm);           /* OK; ERR_BUSY: not ready; why it failed */
@@ -186,8 +196,6 @@ void psrti_coll_cancel(psrti_collop_t *op, psrt_status_t status, const char *tex
 /* "allreduce of 100 f32 sum, operation 7 of communicator w: rank 3 has not called it" into buf. */
 void psrti_coll_describe(const psrti_collop_t *op, char *buf, size_t size);
 
-/* No operation was started that has not ended. */
-int psrti_comm_is_quiet(const psrti_comm_t *comm);
 /* Sends a few bytes to a member, in order with everything else between the two. */
 psrt_status_t psrti_comm_note(psrti_comm_t *comm, uint32_t member, const void *data, uint64_t len);
 /* Fails the communicator on all members. */

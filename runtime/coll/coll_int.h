@@ -261,11 +261,18 @@ typedef struct psrti_collmember {
     uint32_t place;
     uint64_t host, incarnation;
     psrti_collknown_t known;
-    psrti_pair_t *pair; /* made when first used */
-    uint64_t early;     /* bytes and messages of it that were not wanted yet */
-    uint64_t closed_at; /* calls it made */
+    psrti_pair_t *pair;    /* made when first used */
+    uint64_t early;        /* bytes and messages of it that were not wanted yet */
+    uint64_t closed_at;    /* calls it made                       */
+    uint64_t closed_sends; /* to this rank                      */
+    uint32_t closed_recvs; /* from this rank, the lowest 32 bits */
     uint8_t is_closed, told_us, seen_alive;
 } psrti_collmember_t;
+
+typedef struct psrti_collsurvivor {
+    uint32_t rank;        /* in the job */
+    uint64_t incarnation; /* 0: not known, it was never met */
+} psrti_collsurvivor_t;
 
 typedef struct psrti_collpast {
     uint64_t seq;
@@ -283,8 +290,10 @@ struct psrti_comm {
     uint32_t *ranks;                  /* in the job, by member */
     uint32_t *place;                  /* member by rank in the job */
     psrti_collmember_t *members;
-    uint32_t missing;        /* members that have not come */
-    uint32_t *wider, nwider; /* of a shrink: members of the one before */
+    uint32_t missing;            /* members that have not come */
+    uint64_t origin;             /* of the one that it was made from; 0: none */
+    psrti_collsurvivor_t *wider; /* of a shrink: members of the one before */
+    uint32_t nwider;
     psrti_collop_t *creation;
     psrt_status_t status;
     char text[PSRTI_COLL_TEXT];
@@ -344,6 +353,7 @@ void psrti_comm_view(psrti_comm_t *comm);
 void psrti_lane_init(psrti_colllane_t *lane, psrti_collslot_t *slots, uint32_t count);
 psrti_pair_t *psrti_comm_pair(psrti_comm_t *comm, uint32_t member);
 const char *psrti_member_name(const psrti_comm_t *comm, uint32_t member, char buf[128]);
+int psrti_coll_lives(const psrti_view_t *view, uint32_t rank, uint64_t incarnation);
 void psrti_comm_want(psrti_comm_t *comm);
 void psrti_comm_unwant(psrti_comm_t *comm);
 void psrti_comm_end(psrti_comm_t *comm, psrt_status_t status, const char *text, uint32_t told_by);
@@ -357,7 +367,7 @@ void psrti_comm_link_lost(psrti_comm_t *comm, uint32_t member, psrt_status_t sta
 void psrti_comm_withdrawn(psrti_comm_t *comm, uint32_t member, psrt_status_t status);
 void psrti_comm_fail_memory(psrti_comm_t *comm, const psrti_collop_t *op);
 void psrti_comm_bad_early(psrti_comm_t *comm, uint32_t member);
-void psrti_comm_closed(psrti_comm_t *comm, uint32_t member, uint64_t calls);
+void psrti_comm_closed(psrti_comm_t *comm, uint32_t member, const psrt_hdr_t *hdr);
 int psrti_comm_check_closed(psrti_comm_t *comm, const psrti_collop_t *op);
 void psrti_comm_aborted(psrti_comm_t *comm, uint32_t member, const psrt_hdr_t *hdr,
                         const char *data);

@@ -22,10 +22,6 @@ uint32_t psrti_comm_rank(const comm_t *comm) { return comm->rank; }
 uint32_t psrti_comm_size(const comm_t *comm) { return comm->size; }
 const uint32_t *psrti_comm_ranks(const comm_t *comm) { return comm->ranks; }
 uint64_t psrti_comm_key(const comm_t *comm) { return comm->key; }
-int psrti_comm_is_quiet(const comm_t *comm)
-{
-    return !comm->lane.running && psrti_list_empty(&comm->lane.waiting);
-}
 
 const char *psrti_member_name(const comm_t *comm, uint32_t member, char buf[128])
 {
@@ -159,7 +155,7 @@ uint32_t psrti_comm_stuck_at(const comm_t *comm)
 /* ---- the end ------------------------------------------------------------------------------------ */
 
 /* As far as is known: views may be older than links. */
-static int lives(const psrti_view_t *view, uint32_t rank, uint64_t incarnation)
+int psrti_coll_lives(const psrti_view_t *view, uint32_t rank, uint64_t incarnation)
 {
     if (!view || rank >= view->nworkers) return 1;
     const psrti_view_worker_t *w = &view->workers[rank];
@@ -179,7 +175,7 @@ static void tell_member(comm_t *comm, uint32_t member)
     if (m->is_closed || m->told_us) return;
     if (coll->peers[rank].up)
         psrti_peer_tell(coll, rank, &hdr, comm->text, strlen(comm->text));
-    else if (m->handle && lives(coll->view, rank, m->incarnation))
+    else if (m->handle && psrti_coll_lives(coll->view, rank, m->incarnation))
         psrti_peer_owe(coll, rank, m->incarnation, &hdr, comm->text, strlen(comm->text));
 }
 
@@ -279,9 +275,12 @@ static void say_goodbye(comm_t *comm)
 {
     for (uint32_t m = 0; m < comm->size; m++) {
         if (m == comm->rank || comm->members[m].is_closed) continue;
+        const psrti_pair_t *pair = comm->members[m].pair;
         psrt_hdr_t hdr = { .table = comm->members[m].handle,
                            .offset = comm->handle,
                            .seq = comm->lane.last,
+                           .step = pair ? pair->send.last : 0,
+                           .term = pair ? (uint32_t)pair->recv.last : 0,
                            .seq_floor = PSRTI_COLL_CLOSE };
         psrti_peer_tell(comm->coll, comm->ranks[m], &hdr, NULL, 0);
     }
@@ -290,7 +289,7 @@ static void say_goodbye(comm_t *comm)
 /* Has calls of any lane that have not ended. */
 static int has_calls(const comm_t *comm)
 {
-    if (!psrti_comm_is_quiet(comm)) return 1;
+    if (comm->lane.running || !psrti_list_empty(&comm->lane.waiting)) return 1;
     for (uint32_t m = 0; m < comm->size; m++) {
         const psrti_pair_t *pair = comm->members[m].pair;
         if (pair && (pair->send.running || pair->recv.running)) return 1;
@@ -305,6 +304,22 @@ int psrti_comm_has_work(const comm_t *comm)
     return comm->state == PSRTI_COMM_MEETING || has_calls(comm);
 }
 
+int psrti_comm_is_in_use(const comm_t *comm)
+{
+    return comm->state == PSRTI_COMM_READY && has_calls(comm);
+}
+
+void psrti_comm_leave(comm_t *comm)
+{
+    if (comm->state != PSRTI_COMM_READY || has_calls(comm)) return;
+    say_goodbye(comm);
+    let_go(comm);
+    comm->state = PSRTI_COMM_FAILED;
+    comm->status = PSRT_ERR_CLOSED;
+    snprintf(comm->text, sizeof comm->text, "%s: this rank has left it", comm->title);
+    comm->coll->failures++;
+}
+
 void psrti_comm_free(comm_t *comm)
 {
     if (!comm) return;
@@ -312,11 +327,8 @@ void psrti_comm_free(comm_t *comm)
     char text[PSRTI_COLL_TEXT], name[128];
 
     comm->is_freed = 1;
-    if (comm->state == PSRTI_COMM_READY && !has_calls(comm)) {
-        say_goodbye(comm);
-        let_go(comm);
-        comm->state = PSRTI_COMM_FAILED;
-    } else if (comm->state != PSRTI_COMM_FAILED) {
+    psrti_comm_leave(comm);
+    if (comm->state != PSRTI_COMM_FAILED) {
         snprintf(text, sizeof text, "%s: %s freed it before its operations had ended", comm->title,
                  psrti_member_name(comm, comm->rank, name));
         psrti_comm_fail(comm, PSRT_ERR_CANCELED, text);
@@ -356,13 +368,15 @@ void psrti_comm_fail_memory(comm_t *comm, const psrti_collop_t *op)
     psrti_comm_fail(comm, PSRT_ERR_NO_MEMORY, why);
 }
 
-void psrti_comm_closed(comm_t *comm, uint32_t member, uint64_t calls)
+void psrti_comm_closed(comm_t *comm, uint32_t member, const psrt_hdr_t *hdr)
 {
     member_t *m = &comm->members[member];
     if (m->is_closed) return;
     psrti_parcels_copy_from(comm->coll, comm->ranks[member]);
     m->is_closed = 1;
-    m->closed_at = calls;
+    m->closed_at = hdr->seq;
+    m->closed_sends = hdr->step;
+    m->closed_recvs = hdr->term;
     for (uint32_t i = 0; i <= comm->lane.mask && comm->state == PSRTI_COMM_READY; i++) {
         psrti_collop_t *op = comm->slots[i].op;
         if (op) (void)psrti_comm_check_closed(comm, op);
@@ -372,6 +386,15 @@ void psrti_comm_closed(comm_t *comm, uint32_t member, uint64_t calls)
     if (m->pair->recv_slot.op) (void)psrti_comm_check_closed(comm, m->pair->recv_slot.op);
 }
 
+/* It had made its part of the call before it went. What it sent came before its CLOSE. */
+static int had_part_in(const member_t *closed, const psrti_collop_t *op)
+{
+    if (op->call.what == PSRTI_COLL_RECV_FROM) return op->seq <= closed->closed_sends;
+    if (op->call.what == PSRTI_COLL_SEND_TO)
+        return (int32_t)(closed->closed_recvs - (uint32_t)op->seq) >= 0;
+    return op->seq <= closed->closed_at;
+}
+
 /* A call that needs a member that is gone; returns 0 if the communicator failed of it. */
 int psrti_comm_check_closed(comm_t *comm, const psrti_collop_t *op)
 {
@@ -379,8 +402,8 @@ int psrti_comm_check_closed(comm_t *comm, const psrti_collop_t *op)
     int is_pair = psrti_layout_is_pair(op->call.what);
     for (uint32_t m = 0; m < comm->size; m++) {
         const member_t *member = &comm->members[m];
-        if (!member->is_closed) continue;
-        if (is_pair ? op->call.root != m : op->seq <= member->closed_at) continue;
+        if (!member->is_closed || (is_pair && op->call.root != m)) continue;
+        if (had_part_in(member, op)) continue;
         psrti_coll_call_text(&op->call, call, sizeof call);
         snprintf(text, sizeof text,
                  "%s: %s freed it after %llu collectives, %s called %s, number %llu", comm->title,

@@ -22,7 +22,7 @@ static uint64_t key_of(const comm_t *comm)
         psrti_put32(text + 4 * m, comm->ranks[m]);
     memcpy(text + 4 * comm->size, comm->name, name);
     key = psrti_hash_bytes(text, len);
-    if (comm->wider) key = psrti_mix64(key); /* not what the same members create */
+    if (comm->origin) key = psrti_mix64(key ^ comm->origin);
     free(text);
     return key ? key : 1;
 }
@@ -314,14 +314,25 @@ static psrt_status_t set_tune(comm_t *comm, const psrti_coll_tune_t *tune)
     return PSRT_OK;
 }
 
-static psrt_status_t comm_begin(psrti_coll_t *coll, const psrti_coll_tune_t *tune, const char *name,
-                                const uint32_t *ranks, uint32_t count, psrti_collop_t *op,
+/* What a communicator is made of. */
+typedef struct spec {
+    const psrti_coll_tune_t *tune;
+    const char *name;
+    const uint32_t *ranks;
+    uint32_t count;
+    uint64_t origin;
+} spec_t;
+
+static psrt_status_t comm_begin(psrti_coll_t *coll, const spec_t *spec, psrti_collop_t *op,
                                 comm_t **comm_p)
 {
-    comm_t *comm = comm_new(coll, name, op);
-    psrt_status_t status =
-        comm && comm->name ? set_members(comm, ranks, count) : PSRT_ERR_NO_MEMORY;
-    if (status == PSRT_OK) status = set_tune(comm, tune);
+    comm_t *comm = comm_new(coll, spec->name, op);
+    psrt_status_t status = PSRT_ERR_NO_MEMORY;
+    if (comm && comm->name) {
+        comm->origin = spec->origin;
+        status = set_members(comm, spec->ranks, spec->count);
+    }
+    if (status == PSRT_OK) status = set_tune(comm, spec->tune);
     if (status == PSRT_OK) status = take_handle(comm);
     if (status != PSRT_OK) {
         if (comm) psrti_comm_forget(comm);
@@ -331,6 +342,22 @@ static psrt_status_t comm_begin(psrti_coll_t *coll, const psrti_coll_tune_t *tun
     psrti_list_push(&coll->meeting, &comm->meeting_node);
     psrti_comm_busy(comm);
     *comm_p = comm;
+    return PSRT_OK;
+}
+
+static psrt_status_t comm_make(psrti_coll_t *coll, const spec_t *spec, psrti_collop_t *op,
+                               comm_t **comm_p)
+{
+    *comm_p = NULL;
+    if ((spec->name && strlen(spec->name) > PSRTI_COLL_NAME) ||
+        !is_list(coll, spec->ranks, spec->count))
+        return PSRT_ERR_INVALID;
+    psrt_status_t status = comm_begin(coll, spec, op, comm_p);
+    if (status != PSRT_OK) return status;
+    if (coll->status)
+        psrti_comm_fail(*comm_p, coll->status, coll->text);
+    else
+        propose(*comm_p);
     return PSRT_OK;
 }
 
@@ -344,16 +371,19 @@ psrt_status_t psrti_comm_create_tuned(psrti_coll_t *coll, const psrti_coll_tune_
                                       const char *name, const uint32_t *ranks, uint32_t count,
                                       psrti_collop_t *op, comm_t **comm_p)
 {
-    *comm_p = NULL;
-    if ((name && strlen(name) > PSRTI_COLL_NAME) || !is_list(coll, ranks, count))
-        return PSRT_ERR_INVALID;
-    psrt_status_t status = comm_begin(coll, tune, name, ranks, count, op, comm_p);
-    if (status != PSRT_OK) return status;
-    if (coll->status)
-        psrti_comm_fail(*comm_p, coll->status, coll->text);
-    else
-        propose(*comm_p);
-    return PSRT_OK;
+    spec_t spec = { .tune = tune, .name = name, .ranks = ranks, .count = count };
+    return comm_make(coll, &spec, op, comm_p);
+}
+
+psrt_status_t psrti_comm_derive(comm_t *parent, const uint32_t *ranks, uint32_t count,
+                                psrti_collop_t *op, comm_t **comm_p)
+{
+    spec_t spec = { .tune = parent->tune,
+                    .name = parent->name,
+                    .ranks = ranks,
+                    .count = count,
+                    .origin = psrti_mix64(parent->key) };
+    return comm_make(parent->coll, &spec, op, comm_p);
 }
 
 /* ---- shrink ------------------------------------------------------------------------------------- */
@@ -362,9 +392,12 @@ static uint32_t survivors(const comm_t *comm, uint32_t *list)
 {
     const psrti_coll_t *coll = comm->coll;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < comm->nwider; i++)
-        if (comm->wider[i] == coll->p.rank || view_calls_alive(coll, comm->wider[i]))
-            list[n++] = comm->wider[i];
+    for (uint32_t i = 0; i < comm->nwider; i++) {
+        psrti_collsurvivor_t s = comm->wider[i];
+        int lives = s.incarnation ? psrti_coll_lives(coll->view, s.rank, s.incarnation)
+                                  : view_calls_alive(coll, s.rank);
+        if (s.rank == coll->p.rank || lives) list[n++] = s.rank;
+    }
     return n;
 }
 
@@ -410,8 +443,12 @@ psrt_status_t psrti_comm_shrink(comm_t *comm, psrti_collop_t *op, comm_t **comm_
 {
     *comm_p = NULL;
     comm_t *next = NULL;
-    psrt_status_t status =
-        comm_begin(comm->coll, comm->tune, comm->name, comm->ranks, comm->size, op, &next);
+    spec_t spec = { .tune = comm->tune,
+                    .name = comm->name,
+                    .ranks = comm->ranks,
+                    .count = comm->size,
+                    .origin = psrti_mix64(~comm->key) };
+    psrt_status_t status = comm_begin(comm->coll, &spec, op, &next);
     if (status != PSRT_OK) return status;
     uint32_t *list = malloc(comm->size * sizeof *list);
     next->wider = malloc(comm->size * sizeof *next->wider);
@@ -420,7 +457,8 @@ psrt_status_t psrti_comm_shrink(comm_t *comm, psrti_collop_t *op, comm_t **comm_
         psrti_comm_forget(next);
         return PSRT_ERR_NO_MEMORY;
     }
-    memcpy(next->wider, comm->ranks, comm->size * sizeof *next->wider);
+    for (uint32_t m = 0; m < comm->size; m++)
+        next->wider[m] = (psrti_collsurvivor_t){ comm->ranks[m], comm->members[m].incarnation };
     next->nwider = comm->size;
     status = set_members(next, list, survivors(next, list));
     free(list);
@@ -459,6 +497,14 @@ static int is_lost(const psrti_collmember_t *m, const psrti_view_worker_t *w)
     return (!w->alive && w->incarnation >= m->incarnation) || w->incarnation > m->incarnation;
 }
 
+/* Who leaves the job says CLOSE before, over its link; the view may be faster. */
+static int has_gone_in_order(const comm_t *comm, uint32_t m, const psrti_view_worker_t *w)
+{
+    const psrti_collmember_t *member = &comm->members[m];
+    int is_this_life = w->finished && w->incarnation == member->incarnation;
+    return member->is_closed || (is_this_life && comm->coll->peers[comm->ranks[m]].up);
+}
+
 void psrti_comm_view(comm_t *comm)
 {
     const psrti_view_t *view = comm->coll->view;
@@ -470,8 +516,9 @@ void psrti_comm_view(comm_t *comm)
         psrti_collmember_t *member = &comm->members[m];
         if (m == comm->rank || comm->ranks[m] >= view->nworkers) continue;
         const psrti_view_worker_t *w = &view->workers[comm->ranks[m]];
-        int lost = comm->state == PSRTI_COMM_MEETING ? is_lost_in_meeting(member, w)
-                                                     : !member->is_closed && is_lost(member, w);
+        int lost = comm->state == PSRTI_COMM_MEETING
+                       ? is_lost_in_meeting(member, w)
+                       : is_lost(member, w) && !has_gone_in_order(comm, m, w);
         if (w->alive) member->seen_alive = 1;
         if (lost) died(comm, m, w);
     }

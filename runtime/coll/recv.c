@@ -376,7 +376,7 @@ static psrt_rx_t got_in_comm(comm_t *comm, uint32_t member, psrt_msg_t *msg)
     switch (msg->hdr.seq_floor) {
     case PSRTI_COLL_DATA: return got_data(comm, member, msg);
     case PSRTI_COLL_READY: return got_ready(comm, member, &msg->hdr);
-    case PSRTI_COLL_CLOSE: psrti_comm_closed(comm, member, msg->hdr.seq); return PSRT_RX_DONE;
+    case PSRTI_COLL_CLOSE: psrti_comm_closed(comm, member, &msg->hdr); return PSRT_RX_DONE;
     case PSRTI_COLL_NOTED: return got_note(comm, member, msg);
     default: return PSRT_RX_BAD;
     }

@@ -65,6 +65,28 @@ void psrti_comms_close(psrti_worker_t *w)
     free(w->peers);
 }
 
+uint64_t psrti_comms_in_use(psrti_worker_t *w)
+{
+    uint64_t n = !psrti_list_empty(&w->active_smalls);
+    for (psrti_list_t *i = w->comms.next; i != &w->comms; i = i->next) {
+        const psrt_comm_t *comm = PSRTI_LIST_ENTRY(i, psrt_comm_t, node);
+        n += comm->core && psrti_comm_is_in_use(comm->core);
+    }
+    return n;
+}
+
+void psrti_comms_leave(psrti_worker_t *w)
+{
+    psrti_baton_take(w);
+    for (psrti_list_t *i = w->comms.next; i != &w->comms; i = i->next) {
+        psrt_comm_t *comm = PSRTI_LIST_ENTRY(i, psrt_comm_t, node);
+        if (!comm->core || comm->making) continue;
+        psrti_small_close(comm);
+        psrti_comm_leave(comm->core);
+    }
+    psrti_baton_give(w);
+}
+
 /* ---- operations -------------------------------------------------------------------------------- */
 
 static psrti_wcollop_t *op_new(psrti_worker_t *w)
@@ -191,7 +213,7 @@ static uint32_t *choose(const psrti_wcollop_t *op, uint32_t *count_p)
 }
 
 /* Everybody's colour and key are here: goes on with the creation. 0: the operation ends now. */
-static int create_chosen(psrti_worker_t *w, psrti_wcollop_t *op)
+static int create_chosen(psrti_wcollop_t *op)
 {
     if (op->own.colour < 0) return 0;
     uint32_t count;
@@ -201,8 +223,7 @@ static int create_chosen(psrti_worker_t *w, psrti_wcollop_t *op)
 
     if (ranks) {
         op->core = core;
-        rc = psrti_comm_create_tuned(w->coll, psrti_comm_tune(op->comm), psrti_comm_name(op->comm),
-                                     ranks, count, &op->core, &op->makes->core);
+        rc = psrti_comm_derive(op->comm, ranks, count, &op->core, &op->makes->core);
     }
     free(ranks);
     free(op->all);
@@ -227,10 +248,10 @@ static void handle_free(psrt_comm_t *comm)
 }
 
 /* A creation goes on. 0: it is over. */
-static int make_more(psrti_worker_t *w, psrti_wcollop_t *op)
+static int make_more(psrti_wcollop_t *op)
 {
     if (!op->makes || op->makes->freed || op->core.status != PSRT_OK) return 0;
-    if (op->all) return create_chosen(w, op);
+    if (op->all) return create_chosen(op);
     return psrti_small_make(op);
 }
 
@@ -242,7 +263,7 @@ static void deliver(psrti_worker_t *w, psrti_collop_t *core)
         psrti_fusion_bucket_ended(op->bucket);
         return;
     }
-    if (make_more(w, op)) return;
+    if (make_more(op)) return;
     psrt_comm_t *made = op->makes;
     psrt_status_t status = op->core.status;
     w->meetings--;
@@ -358,9 +379,11 @@ psrt_status_t psrti_worker_comm_create(psrti_worker_t *w, const psrti_coll_tune_
 static psrt_status_t start_dup(psrti_worker_t *w, const void *arg, psrti_wcollop_t *op)
 {
     psrti_comm_t *parent = ((const psrt_comm_t *)arg)->core;
-    list_t l = { psrti_comm_tune(parent), psrti_comm_name(parent), psrti_comm_ranks(parent),
-                 psrti_comm_size(parent) };
-    return start_create(w, &l, op);
+    psrt_status_t rc = psrti_comm_status(parent);
+    (void)w;
+    if (rc) return psrti_fail(rc, "%s", psrti_comm_text(parent));
+    return psrti_comm_derive(parent, psrti_comm_ranks(parent), psrti_comm_size(parent), &op->core,
+                             &op->makes->core);
 }
 
 psrt_status_t psrti_worker_comm_dup(psrt_comm_t *parent, psrt_comm_t **comm_p, psrt_op_t **op_p)

@@ -59,7 +59,7 @@ psrt_status_t psrti_worker_fusion_create(psrt_comm_t *parent, const psrt_fusion_
 {
     psrti_worker_t *w = parent->worker;
     uint64_t timeout = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_TIMEOUT);
-    uint64_t cycle = params->cycle_ns;
+    uint64_t cycle = PSRTI_MIN(params->cycle_ns, UINT64_MAX / 4); /* PSRT_FOREVER: never by time */
     uint64_t stall = cycle > UINT64_MAX / STALL_CYCLES ? UINT64_MAX / 2 : STALL_CYCLES * cycle;
     psrti_fuse_params_t p = { .rank = parent->rank,
                               .size = parent->ranks,
@@ -296,9 +296,10 @@ psrt_status_t psrti_worker_fusion_flush(psrt_fusion_t *f)
 void psrti_fusion_cancel(const psrt_op_t *op)
 {
     psrti_wfused_t *o = op->fused;
-    psrti_comm_t *comm = ready_comm(o->fusion);
     char text[PSRTI_FUSE_TEXT];
-    if (atomic_load(&op->done) || !comm) return;
+    if (atomic_load(&op->done)) return; /* its fusion may be no more */
+    psrti_comm_t *comm = ready_comm(o->fusion);
+    if (!comm) return;
     snprintf(text, sizeof text, "tensor %s: rank %u canceled its operation",
              psrti_fuse_name(&o->item), psrti_comm_rank(comm));
     psrti_comm_fail(comm, PSRT_ERR_CANCELED, text);

@@ -151,6 +151,13 @@ psrt_rx_t psrti_peers_on_msg(psrti_worker_t *w, psrti_link_t *link, psrt_msg_t *
     return psrti_coll_msg(w->coll, rank, msg);
 }
 
+/* Of one that left in order more may be on its way: its own end closes the link. */
+static int is_over(const psrti_wpeer_t *p, const psrti_view_worker_t *v)
+{
+    if (p->incarnation < v->incarnation) return 1;
+    return !v->alive && !v->finished;
+}
+
 /* The engine first, so that it names the death and not the connection. */
 void psrti_peers_view(psrti_worker_t *w)
 {
@@ -158,8 +165,7 @@ void psrti_peers_view(psrti_worker_t *w)
     for (uint32_t rank = 0; rank < w->view->nworkers && rank < w->p.workers; rank++) {
         const psrti_view_worker_t *v = &w->view->workers[rank];
         const psrti_wpeer_t *p = &w->peers[rank];
-        if (p->up && (!v->alive || p->incarnation < v->incarnation))
-            drop(w, rank, v->finished ? "it left the job" : "it died");
+        if (p->up && is_over(p, v)) drop(w, rank, v->finished ? "it left the job" : "it died");
         dial_if_wanted(w, rank);
     }
 }

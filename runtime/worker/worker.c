@@ -216,12 +216,12 @@ psrt_status_t psrti_worker_start(const psrti_worker_start_t *params, psrti_worke
     return PSRT_OK;
 }
 
-static void drain(psrti_worker_t *w)
+static void drain_until(psrti_worker_t *w, uint64_t deadline)
 {
-    uint64_t deadline = psrti_deadline(psrti_config_u64(w->p.config, PSRTI_CONF_DRAIN_TIMEOUT));
     for (;;) {
         psrti_baton_take(w);
-        uint64_t left = psrti_client_outstanding(w->client) + psrti_coll_unsent(w->coll);
+        uint64_t left = psrti_client_outstanding(w->client) + psrti_comms_in_use(w) +
+                        psrti_coll_unsent(w->coll);
         uint64_t now = psrti_now_ns();
         if (left && now < deadline) psrti_net_sleep(w->net, PSRTI_NS_PER_MS);
         psrti_baton_give(w);
@@ -231,6 +231,16 @@ static void drain(psrti_worker_t *w)
                    w->p.rank, (unsigned long long)left);
         return;
     }
+}
+
+/* Operations end; then others hear that this worker is in no communicator any more, so that what they still do in
+ * them without it goes on. */
+static void drain(psrti_worker_t *w)
+{
+    uint64_t deadline = psrti_deadline(psrti_config_u64(w->p.config, PSRTI_CONF_DRAIN_TIMEOUT));
+    drain_until(w, deadline);
+    psrti_comms_leave(w);
+    drain_until(w, deadline);
 }
 
 static void stop_keeper(psrti_worker_t *w)

@@ -159,9 +159,23 @@ class Collectives(JobTest):
         self.assertEqual({s for s, _ in got}, {"PSRT_ERR_PEER_LOST"})
         w[1] = job.worker(1)
         w[1].cmd("create", 60)
+        every([w[0], w[2]], "shrink 2 0", LONG)  # its new life does not know the communicator
+        self.assertEqual(w[2].cmd("query 2"), "rank=1 ranks=2 status=PSRT_OK")
         every(w, "comm 1 0,1,2", LONG)
         every(w, "random 1 31 30", LONG)
         self.finish(job, w)
+
+    def test_who_leaves_ends_what_it_began(self):
+        for transport in ("shm", "zmq"):
+            with self.subTest(transport):
+                job, w = self.world(3, PSRT_TRANSPORT=transport)
+                w[0].cmd("start 0 broadcast f32 sum 3000000 0")
+                w[0].send("destroy")
+                every(w[1:], "run 0 broadcast f32 sum 3000000 0", LONG)
+                w[0].receive(LONG)
+                text = self.refused("PSRT_ERR_MISMATCH", w[1], "run 0 barrier f32 sum 0 0")
+                self.assertRegex(text, "rank 0 .*freed it after 1 collective")
+                job.stop()
 
     def test_one_that_is_stopped_is_waited_for(self):
         job, w = self.world(3, PSRT_TRANSPORT="shm", PSRT_LEASE="60s")

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <psrt/comm.h>
 #include <psrt/psrt.h>
 
 #include "support/test.h"
@@ -450,4 +451,21 @@ Test(errors, of_an_operation_reach_the_waiter, .init = setup, .fini = teardown, 
     cr_assert_str_eq(psrt_last_error(), before);
     cr_assert_eq(psrt_push(table, grad, NULL), PSRT_OK, "%s", psrt_last_error());
     cr_assert_eq(psrt_op_wait(op, PSRT_FOREVER), PSRT_OK, "%s", psrt_last_error());
+}
+
+Test(arguments, what_one_sends_itself_is_what_it_expects, .init = setup, .fini = teardown,
+     .timeout = 60)
+{
+    psrt_comm_t *comm;
+    uint64_t two = 2, three = 3;
+    float in[3] = { 1, 2, 3 }, out[3] = { 0 };
+    cr_assert_eq(psrt_comm_create(ctx, NULL, &comm, NULL), PSRT_OK, "%s", psrt_last_error());
+    cr_assert_eq(psrt_alltoallv(comm, in, &three, NULL, out, &two, NULL, PSRT_F32, NULL),
+                 PSRT_ERR_INVALID);
+    cr_assert(strstr(psrt_last_error(), "sends 3 elements to itself and expects 2"), "%s",
+              psrt_last_error());
+    cr_assert_eq(psrt_alltoallv(comm, in, &three, NULL, out, &three, NULL, PSRT_F32, NULL),
+                 PSRT_OK);
+    cr_assert_eq(out[2], 3);
+    psrt_comm_free(comm);
 }

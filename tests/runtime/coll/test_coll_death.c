@@ -302,6 +302,111 @@ Test(coll_death, members_leave_one_by_one)
     }
 }
 
+/* The new life of a member does not know the communicator: a shrink goes on without it. */
+Test(coll_death, one_that_was_started_anew_is_in_no_shrink)
+{
+    for (uint32_t while_gathering = 0; while_gathering < 2; while_gathering++) {
+        fabric_t fb;
+        psrti_comm_t *comms[FB_RANKS], *next[2];
+        psrti_collop_t ops[2] = { 0 }, *list[] = { &ops[0], &ops[1] };
+        fb_open(&fb, 3, 2, NULL);
+        fb_world(&fb, "w", comms);
+        fb_cut(&fb, 0, 1);
+        fb_link(&fb, 0, 1);
+        fb_settle(&fb);
+        if (while_gathering) cr_assert_eq(psrti_comm_shrink(comms[0], &ops[0], &next[0]), PSRT_OK);
+        fb_kill(&fb, 2);
+        fb_settle(&fb);
+        fb_restart(&fb, 2);
+        fb_settle(&fb);
+        for (uint32_t r = while_gathering; r < 2; r++)
+            cr_assert_eq(psrti_comm_shrink(comms[r], &ops[r], &next[r]), PSRT_OK);
+        fb_until_ended(&fb, list, 2);
+        for (uint32_t r = 0; r < 2; r++) {
+            fb_expect(&ops[r], PSRT_OK, NULL);
+            cr_assert_eq(psrti_comm_size(next[r]), 2);
+        }
+        fb_close(&fb);
+    }
+}
+
+/* What is made of two communicators of the same members in different orders does not meet crosswise. */
+Test(coll_death, what_is_made_of_one_is_not_taken_for_what_is_made_of_another)
+{
+    for (uint32_t shrinks = 0; shrinks < 2; shrinks++) {
+        fabric_t fb;
+        const uint32_t ranks[] = { 0, 1 };
+        psrti_comm_t *parent[FB_RANKS], *copy[2], *made[2][2];
+        psrti_collop_t ops[4] = { 0 }, *list[] = { &ops[0], &ops[1], &ops[2], &ops[3] };
+        fb_open(&fb, 2, 3, NULL);
+        fb_world(&fb, "w", parent);
+        for (uint32_t r = 0; r < 2; r++)
+            cr_assert_eq(psrti_comm_derive(parent[r], ranks, 2, &ops[r], &copy[r]), PSRT_OK);
+        fb_until_ended(&fb, list, 2);
+        if (shrinks) {
+            fb_cut(&fb, 0, 1);
+            fb_link(&fb, 0, 1);
+            fb_settle(&fb);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t r = i / 2, of_copy = (i + r) % 2;
+            psrti_comm_t *from = of_copy ? copy[r] : parent[r];
+            ops[i] = (psrti_collop_t){ 0 };
+            psrt_status_t rc = shrinks
+                                   ? psrti_comm_shrink(from, &ops[i], &made[r][of_copy])
+                                   : psrti_comm_derive(from, ranks, 2, &ops[i], &made[r][of_copy]);
+            cr_assert_eq(rc, PSRT_OK);
+        }
+        fb_until_ended(&fb, list, 4);
+        for (uint32_t of_copy = 0; of_copy < 2; of_copy++) {
+            call_t c;
+            psrti_collop_t *calls[2];
+            call_make(&c, 2, make_call(PSRTI_COLL_ALLREDUCE, PSRT_I64, PSRT_SUM, 5 + of_copy, 0), 0,
+                      4);
+            for (uint32_t r = 0; r < 2; r++) {
+                call_start(&c, r, made[r][of_copy]);
+                calls[r] = &c.side[r].op;
+            }
+            fb.on_ended = call_ended;
+            fb_until_ended(&fb, calls, 2);
+            call_check(&c, "made of another");
+            call_free(&c);
+            fb.on_ended = NULL;
+        }
+        fb_close(&fb);
+    }
+}
+
+/* Little data are out when psrt_send returns: whoever sent them may leave before they are received. */
+Test(coll_death, data_outlive_the_communicator_of_their_sender)
+{
+    fabric_t fb;
+    psrti_comm_t *comms[FB_RANKS];
+    char data[100], got[100] = { 0 };
+    psrti_coll_call_t send = make_call(PSRTI_COLL_SEND_TO, PSRT_U8, 0, sizeof data, 1);
+    psrti_coll_call_t recv = make_call(PSRTI_COLL_RECV_FROM, PSRT_U8, 0, sizeof data, 0);
+    psrti_collop_t ops[3] = { 0 }, *list[] = { &ops[0], &ops[1], &ops[2] };
+    memset(data, 7, sizeof data);
+    send.in = data;
+    recv.out = got;
+    fb_open(&fb, 2, 1, NULL);
+    fb_world(&fb, "w", comms);
+    psrti_coll_start(comms[0], &send, &ops[0]);
+    fb_until_ended(&fb, list, 1);
+    fb_expect(&ops[0], PSRT_OK, NULL);
+    psrti_comm_free(comms[0]);
+    fb_settle(&fb);
+    fb_kill(&fb, 0);
+    fb_settle(&fb);
+    psrti_coll_start(comms[1], &recv, &ops[1]);
+    psrti_coll_start(comms[1], &recv, &ops[2]);
+    fb_until_ended(&fb, list + 1, 2);
+    fb_expect(&ops[1], PSRT_OK, NULL);
+    cr_assert_eq(memcmp(got, data, sizeof data), 0);
+    fb_expect(&ops[2], PSRT_ERR_MISMATCH, "rank 0", "freed it", NULL);
+    fb_close(&fb);
+}
+
 Test(coll_death, a_call_after_a_member_freed_its_communicator)
 {
     fabric_t fb;
