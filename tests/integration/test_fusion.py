@@ -49,6 +49,11 @@ class Fusion(JobTest):
             for t in texts:
                 self.assertRegex(text, t)
 
+    def failed(self, agents, lines):
+        """How what these submit fails: at once where the others' failure is known, or when it is waited for."""
+        said = [answers([a], line)[0] for a, line in zip(agents, lines)]
+        return [answers([a], "wait")[0] if s == "OK" else s for a, s in zip(agents, said)]
+
     def test_any_order_from_any_thread(self):
         for transport, ranks, threads, bytes in (("shm", 1, 1, 100000), ("shm", 2, 1, 100000),
                                                  ("shm", 2, 4, 20000), ("shm", 5, 2, 0),
@@ -98,11 +103,10 @@ class Fusion(JobTest):
                     if known:
                         every(w, "submit w 100 f32 sum")
                         every(w, "wait", LONG)
-                    for a, l in zip(w, (lines[0].replace("101", "100"), line,
-                                        lines[0].replace("101", "100"))):
-                        a.cmd(l)
+                    sound = lines[0].replace("101", "100")
+                    got = self.failed(w, (sound, line, sound))
                     side = line.replace("submit w ", "rank 1 has ")
-                    self.all_fail(answers(w, "wait"), "PSRT_ERR_MISMATCH", "tensor w: ",
+                    self.all_fail(got, "PSRT_ERR_MISMATCH", "tensor w: ",
                                   "rank 0 has 100 f32 sum|rank 2 has 100 f32 sum", side)
                     self.all_fail(answers(w, "submit v 1 f32 sum"), "PSRT_ERR_MISMATCH", "tensor w")
                     self.assertEqual(w[2].facts()["status"], "PSRT_ERR_MISMATCH")
@@ -131,9 +135,8 @@ class Fusion(JobTest):
         w[0].cmd("submit a 10 f32 sum")
         w[0].cmd("submit b 10 f32 sum")
         self.all_fail(answers(w[:1], "wait"), "PSRT_ERR_TIMEOUT", "rank 1 has not submitted tensor a")
-        got = answers(w[1:], "submit a 10 f32 sum")
-        if got == ["OK"]: got = answers(w[1:], "wait")  # it had not heard of it yet
-        self.all_fail(got, "PSRT_ERR_TIMEOUT", "rank 1 has not submitted tensor a")
+        self.all_fail(self.failed(w[1:], ["submit a 10 f32 sum"]), "PSRT_ERR_TIMEOUT",
+                      "rank 1 has not submitted tensor a")
         job.stop()
 
     def test_a_wait_with_a_limit_says_what_is_missing(self):
