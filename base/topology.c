@@ -43,6 +43,23 @@ static affinity_t affinity(void)
     return (affinity_t){ 0 };
 }
 
+int psrti_topology_pin(unsigned n, unsigned cores, cpu_set_t *own)
+{
+    cpu_set_t one;
+    int cpu = -1;
+    if (!cores || sched_getaffinity(0, sizeof *own, own) != 0 || (unsigned)CPU_COUNT(own) != cores)
+        return 0;
+    for (unsigned left = n % cores + 1; left; left--)
+        do
+            cpu++;
+        while (!CPU_ISSET(cpu, own));
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+void psrti_topology_unpin(const cpu_set_t *own) { (void)sched_setaffinity(0, sizeof *own, own); }
+
 /* 0 where the kernel does not say. */
 static unsigned node_of(const char *cpu_root, unsigned cpu)
 {

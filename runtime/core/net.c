@@ -82,6 +82,20 @@ static psrt_security_t protection(const psrti_net_t *net)
 
 static const char *text_or_null(const char *text) { return text && *text ? text : NULL; }
 
+/* Two threads that move bytes to one another get half the rate when they meet on a core. The scheduler puts
+ * the receiving one beside the sender whenever the other cores run someone for a moment, and leaves it there:
+ * with few cores, often. So a transport's threads stay on the core on which they are started. The worker and the
+ * server of one rank, and neighbours in a ring, get different ones. */
+static int pin_io(const psrti_net_t *net, const psrt_transport_ops_t *ops, cpu_set_t *own)
+{
+    const psrti_net_params_t *p = &net->p;
+    if (p->control || !(ops->caps & PSRT_TRANSPORT_CAP_THREADS) || net->cores < 2 ||
+        net->cores >= NET_POLL_CORES)
+        return 0;
+    unsigned place = PSRTI_TASK_ROLE(p->task) + PSRTI_TASK_RANK(p->task) + p->channel;
+    return psrti_topology_pin(place, net->cores, own);
+}
+
 static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *ops,
                                 psrt_iface_t **iface_p)
 {
@@ -111,7 +125,11 @@ static psrt_status_t iface_open(psrti_net_t *net, const psrt_transport_ops_t *op
         .arena = psrti_config_u64(p->config, PSRTI_CONF_EAGER_ARENA),
         .window = psrti_config_u64(p->config, PSRTI_CONF_WINDOW),
     };
-    return ops->iface_open(&ip, iface_p);
+    cpu_set_t own;
+    int pinned = pin_io(net, ops, &own);
+    psrt_status_t st = ops->iface_open(&ip, iface_p);
+    if (pinned) psrti_topology_unpin(&own);
+    return st;
 }
 
 static psrt_status_t path_open(psrti_net_t *net, const psrt_transport_ops_t *ops)

@@ -73,6 +73,26 @@ Test(topology, affinity_limits)
     cr_assert_eq(psrti_topology_cores(root), 1);
 }
 
+Test(topology, cpus_are_dealt_around_the_mask)
+{
+    cpu_set_t all_set, left, own, one;
+    unsigned all = keep_cores(CPU_SETSIZE);
+    cr_assert_eq(sched_getaffinity(0, sizeof(all_set), &all_set), 0);
+    left = all_set;
+    for (unsigned n = all; n < 2 * all; n++) {
+        cr_assert(psrti_topology_pin(n, all, &own));
+        cr_assert(CPU_EQUAL(&own, &all_set));
+        cr_assert_eq(sched_getaffinity(0, sizeof(one), &one), 0);
+        cr_assert_eq(CPU_COUNT(&one), 1);
+        CPU_XOR(&left, &left, &one);
+        psrti_topology_unpin(&own);
+    }
+    cr_assert_eq(CPU_COUNT(&left), 0, "each has its own");
+    cr_assert_not(psrti_topology_pin(0, all + 1, &own));
+    cr_assert_not(psrti_topology_pin(0, 0, &own));
+    cr_assert_eq(psrti_topology_cores(root), all);
+}
+
 Test(topology, quota_of_version_2)
 {
     unsigned all = keep_cores(CPU_SETSIZE);

@@ -179,6 +179,16 @@ static void copy_params(zt_iface_t *iface, const psrt_iface_params_t *params)
     if (params->job_nonce) memcpy(iface->nonce, params->job_nonce, ZT_NONCE_BYTES);
 }
 
+/* libzmq starts its threads with the first socket: here, where the caller's mask is what they shall have. */
+static psrt_status_t start_threads(zt_iface_t *iface)
+{
+    void *socket = zmq_socket(iface->zmq, ZMQ_PAIR);
+    if (!socket)
+        return psrti_fail(PSRT_ERR_LIMIT, "zmq: cannot start threads: %s", zmq_strerror(errno));
+    zmq_close(socket);
+    return PSRT_OK;
+}
+
 static psrt_status_t open_descriptors(zt_iface_t *iface)
 {
     psrt_status_t status = zt_descriptors(IFACE_DESCRIPTORS);
@@ -192,7 +202,7 @@ static psrt_status_t open_descriptors(zt_iface_t *iface)
     iface->zmq = zmq_ctx_new();
     if (!iface->zmq) return psrti_fail(PSRT_ERR_NO_MEMORY, "zmq: no context");
     zmq_ctx_set(iface->zmq, ZMQ_MAX_SOCKETS, MAX_SOCKETS);
-    return PSRT_OK;
+    return start_threads(iface);
 }
 
 /* libzmq takes each large message from malloc in its thread, and the owner frees it. glibc gives memory

@@ -130,7 +130,8 @@ typedef enum psrt_security { PSRT_SECURITY_ENCRYPTED, PSRT_SECURITY_OFF } psrt_s
 #define PSRT_TRANSPORT_CAP_SAME_PROCESS 1u /* reaches only tasks of this process */
 #define PSRT_TRANSPORT_CAP_SAME_HOST 2u    /* reaches only tasks of this host    */
 #define PSRT_TRANSPORT_CAP_ZERO_COPY 4u    /* buffers from mem_alloc are not copied by send */
-#define PSRT_TRANSPORT_CAP_THREADS 8u      /* threads of its own move the bytes, on both sides */
+/* Threads of its own move the bytes, on both sides; iface_open starts them, with the CPU mask of its caller. */
+#define PSRT_TRANSPORT_CAP_THREADS 8u
 
 #define PSRT_ADDR_MAX 256
 
