@@ -80,6 +80,8 @@ typedef enum psrti_config_type {
       "algorithms of collectives, or @FILE with them; the same on all workers: docs/collectives.md") \
     X(SPIN, DURATION, "PSRT_SPIN", "500us", NULL, 0, 0,                                              \
       "how long a waiter polls before it sleeps, when cores are free")                               \
+    X(PIN_IO, BOOL, "PSRT_PIN_IO", "on", NULL, 0, 0,                                                 \
+      "with two or three cores, threads of transports stay on one of them: docs/performance.md")     \
     X(CPU, TEXT, "PSRT_CPU", "", NULL, 0, 0,                                                         \
       "kernel variant: scalar, avx2, avx512, neon; empty: the best of this machine")                 \
     X(PLUGINS, TEXT, "PSRT_PLUGINS", "", NULL, 0, 0,                                                 \

@@ -89,6 +89,7 @@ static const char *text_or_null(const char *text) { return text && *text ? text 
 static int pin_io(const psrti_net_t *net, const psrt_transport_ops_t *ops, cpu_set_t *own)
 {
     const psrti_net_params_t *p = &net->p;
+    if (!psrti_config_int(p->config, PSRTI_CONF_PIN_IO)) return 0;
     if (p->control || !(ops->caps & PSRT_TRANSPORT_CAP_THREADS) || net->cores < 2 ||
         net->cores >= NET_POLL_CORES)
         return 0;

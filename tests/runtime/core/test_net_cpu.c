@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/util.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "runtime/core/net.h"
 #include "support/test.h"
 
@@ -110,6 +110,15 @@ Test(net_cpu, the_control_plane_runs_anywhere)
     cpu_set_t own, mask;
     keep_cpus(2, &own);
     mask_of(PSRTI_WORKER, 0, 1, &mask);
+    cr_assert(CPU_EQUAL(&own, &mask));
+}
+
+Test(net_cpu, unless_it_is_off)
+{
+    cpu_set_t own, mask;
+    keep_cpus(2, &own);
+    cr_assert_eq(psrti_config_set(config, "PSRT_PIN_IO", "off"), PSRT_OK);
+    mask_of(PSRTI_WORKER, 0, 0, &mask);
     cr_assert(CPU_EQUAL(&own, &mask));
 }
 
