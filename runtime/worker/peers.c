@@ -151,10 +151,11 @@ psrt_rx_t psrti_peers_on_msg(psrti_worker_t *w, psrti_link_t *link, psrt_msg_t *
     return psrti_coll_msg(w->coll, rank, msg);
 }
 
-/* Of one that left in order more may be on its way: its own end closes the link. */
+/* A view can be older than the link: it then tells of the life before. Of one that left in order more may be on its
+ * way: its own end closes the link. */
 static int is_over(const psrti_wpeer_t *p, const psrti_view_worker_t *v)
 {
-    if (p->incarnation < v->incarnation) return 1;
+    if (p->incarnation != v->incarnation) return p->incarnation < v->incarnation;
     return !v->alive && !v->finished;
 }
 
