@@ -289,6 +289,16 @@ int psrti_net_may_poll(const psrti_net_t *net)
     return !threads || !net->bulk;
 }
 
+uint64_t psrti_net_untaken(const psrti_net_t *net)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < net->npaths; i++) {
+        const psrt_transport_ops_t *ops = net->paths[i].ops;
+        if (ops->untaken) bytes += ops->untaken(net->paths[i].iface);
+    }
+    return bytes;
+}
+
 static void wait_for_events(psrti_net_t *net, uint64_t timeout_ns)
 {
     struct pollfd fds[NET_MAX_PATHS + 1];

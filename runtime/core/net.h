@@ -94,6 +94,8 @@ int psrti_net_may_poll(const psrti_net_t *net);
 /* Sleeps until something arrives, psrti_net_wake, or the time is over; returns at once if something
  * is there already. */
 void psrti_net_sleep(psrti_net_t *net, uint64_t timeout_ns);
+/* Bytes that were sent and that a close now may withdraw. */
+uint64_t psrti_net_untaken(const psrti_net_t *net);
 /* Any thread. No system call unless the net sleeps. */
 void psrti_net_wake(psrti_net_t *net);
 

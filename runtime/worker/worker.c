@@ -220,8 +220,9 @@ static void drain_until(psrti_worker_t *w, uint64_t deadline)
 {
     for (;;) {
         psrti_baton_take(w);
+        (void)psrti_baton_move(w);
         uint64_t left = psrti_client_outstanding(w->client) + psrti_comms_in_use(w) +
-                        psrti_coll_unsent(w->coll);
+                        psrti_coll_unsent(w->coll) + (psrti_net_untaken(w->net) > 0);
         uint64_t now = psrti_now_ns();
         if (left && now < deadline) psrti_net_sleep(w->net, PSRTI_NS_PER_MS);
         psrti_baton_give(w);

@@ -542,6 +542,12 @@ static void fault_mem_free(psrt_iface_t *base, void *ptr)
     iface->fault->inner->mem_free(iface->inner, ptr);
 }
 
+static uint64_t fault_untaken(psrt_iface_t *base)
+{
+    fault_iface_t *iface = iface_of(base);
+    return iface->fault->inner->untaken(iface->inner);
+}
+
 void psrti_fault_fill_ops(fault_t *fault)
 {
     const psrt_transport_ops_t *inner = fault->inner;
@@ -561,4 +567,5 @@ void psrti_fault_fill_ops(fault_t *fault)
     if (inner->mem_free) ops->mem_free = fault_mem_free;
     if (inner->map) ops->map = fault_map;
     if (inner->verify) ops->verify = fault_verify;
+    if (inner->untaken) ops->untaken = fault_untaken;
 }

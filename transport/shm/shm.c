@@ -289,6 +289,15 @@ static psrt_status_t shm_arm(psrt_iface_t *iface_)
 
 static int shm_wait_fd(psrt_iface_t *iface_) { return ((shm_iface_t *)iface_)->epoll_fd; }
 
+static uint64_t shm_untaken(psrt_iface_t *iface_)
+{
+    const shm_iface_t *iface = (const shm_iface_t *)iface_;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < iface->ep_count; i++)
+        if (iface->eps[i]->state == SHM_UP) bytes += iface->eps[i]->in_flight;
+    return bytes;
+}
+
 const psrt_transport_ops_t psrti_transport_shm = {
     .size = sizeof(psrt_transport_ops_t),
     .name = "shm",
@@ -309,4 +318,5 @@ const psrt_transport_ops_t psrti_transport_shm = {
     .mem_alloc = psrti_shm_mem_alloc,
     .mem_free = psrti_shm_mem_free,
     .verify = psrti_shm_verify,
+    .untaken = shm_untaken,
 };

@@ -293,6 +293,8 @@ bool psrti_shm_seg_is_private(const shm_seg_t *seg, uint64_t off, uint64_t len);
 
 /* dst: at the beginning of a line, in memory that a peer reads next and that nobody reads here. */
 void psrti_shm_stage_copy(shm_stage_t *stage, void *dst, const void *src, uint64_t bytes);
+/* A copy through the caches took so long. */
+void psrti_shm_stage_learn(shm_stage_t *stage, uint64_t bytes, uint64_t ns);
 
 /* ---- conn.c ----------------------------------------------------------------------------------- */
 

@@ -45,12 +45,17 @@ static uint64_t copy_past(char *to, const char *from, uint64_t bytes)
 #endif
 
 /* A copy that was interrupted says little: it counts as four times the usual at most. */
+void psrti_shm_stage_learn(shm_stage_t *stage, uint64_t bytes, uint64_t ns)
+{
+    uint64_t cost = ns * UNIT_BYTES / bytes + 1, known = stage->cost;
+    stage->cost = known ? (3 * known + PSRTI_MIN(cost, 4 * known)) / 4 : cost;
+}
+
 static void copy_timed(shm_stage_t *stage, char *to, const char *from, uint64_t bytes)
 {
-    uint64_t start = psrti_now_ns(), known = stage->cost;
+    uint64_t start = psrti_now_ns();
     memcpy(to, from, bytes);
-    uint64_t cost = (psrti_now_ns() - start) * UNIT_BYTES / bytes + 1;
-    stage->cost = known ? (3 * known + PSRTI_MIN(cost, 4 * known)) / 4 : cost;
+    psrti_shm_stage_learn(stage, bytes, psrti_now_ns() - start);
 }
 
 void psrti_shm_stage_copy(shm_stage_t *stage, void *dst, const void *src, uint64_t bytes)

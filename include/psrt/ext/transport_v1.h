@@ -189,6 +189,9 @@ typedef struct psrt_transport_ops {
      * What cannot be undone (a PUSH that was added) is stable anyway while on_msg runs. NULL: always
      * stable. */
     psrt_status_t (*verify)(psrt_iface_t *iface, const psrt_msg_t *msg);
+    /* Bytes that were sent, also with OK, and that peers have not taken: a close now may withdraw them. NULL: what
+     * was sent with OK arrives also after a close. */
+    uint64_t (*untaken)(psrt_iface_t *iface);
 } psrt_transport_ops_t;
 
 #ifdef __cplusplus
