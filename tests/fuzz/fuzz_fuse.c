@@ -129,7 +129,7 @@ static void submit(fuzz_in_t *in, rank_t *r)
     uint64_t offset = 0;
     name_of(t, name);
     if (r->failed) return;
-    psrti_fuse_item_t again;
+    psrti_fuse_item_t again = { 0 };
     psrti_fuse_item_t *item = r->busy[t] ? &again : &r->items[t];
     psrt_status_t rc = psrti_fuse_submit(r->fuse, item, name, sig, world.now, &offset);
     FUZZ_ASSERT(rc == (r->busy[t] ? PSRT_ERR_BUSY : PSRT_OK));
@@ -174,7 +174,7 @@ static uint8_t *put_entry(uint8_t *to, fuzz_in_t *in)
     to[8] = sig.dtype;
     to[9] = sig.redop;
     to[10] = (uint8_t)len;
-    memcpy(to + 11, name, len);
+    memcpy(to + 11, name, len); /* NOLINT(bugprone-not-null-terminated-result) */
     return to + 11 + len;
 }
 
