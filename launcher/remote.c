@@ -195,10 +195,12 @@ static void dispatch(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
     }
 }
 
+/* The agent speaks first. */
 static void on_open(void *arg)
 {
-    ((psrti_conn_t *)arg)->is_proved = 1;
-} /* the agent speaks first */
+    psrti_conn_t *c = arg;
+    c->is_proved = 1;
+}
 
 static void on_message(void *arg, const void *data, size_t len)
 {

@@ -117,8 +117,8 @@ psrt_status_t psrt_context_create(const psrt_context_params_t *params, psrt_cont
 
 /**
  * Completes outstanding operations (up to PSRT_DRAIN_TIMEOUT), leaves the job, frees everything that
- * belongs to the context: tables, operations (released or not), buffers, communicators, fusions. Operations that are left end
- * with ERR_CLOSED, their callbacks run. A lost context is not drained.
+ * belongs to the context: tables, operations (released or not), buffers, communicators, fusions.
+ * Operations that are left end with ERR_CLOSED, their callbacks run. A lost context is not drained.
  * @param ctx NULL is allowed
  * @threads no other call on this context may run, no callback of it is this call's caller
  * @blocks up to the drain timeout and some seconds for leaving  @since 0.1

@@ -9,8 +9,8 @@
  *    wherever a message passes, and where none does by one that is sent when nothing moves (a probe).
  *  - A communicator lives on the links over which its members met. When one of them is lost, a member dies,
  *    calls differ or time is over, it fails: all its operations, now and later, end with the same status
- *    and text, and all members that can be reached are told. Other communicators go on,
- *    but for those over a link that was lost.
+ *    and text, and all members that can be reached are told. Other communicators go on, but for those over a link
+ *    that was lost.
  *  - What a peer can make this rank store is bounded: `eager` bytes for each of PSRTI_COLL_AHEAD operations that
  *    were not started here, PSRTI_COLL_WINDOW chunks of those that were.
  *  - Bad input closes its link (RX_BAD) and touches nothing else. */
@@ -161,8 +161,8 @@ psrt_status_t psrti_comm_create_tuned(psrti_coll_t *coll, const psrti_coll_tune_
 psrt_status_t psrti_comm_derive(psrti_comm_t *parent, const uint32_t *ranks, uint32_t count,
                                 psrti_collop_t *op, psrti_comm_t **comm_p);
 /* Of those members that the view calls alive, in their lives of the time when this one was ready, in the same order;
- * all of them call it. While it is not ready and
- * the view changes it is proposed anew, so its members are known only then. */
+ * all of them call it. While it is not ready and the view changes it is proposed anew, so its members are known only
+ * then. */
 psrt_status_t psrti_comm_shrink(psrti_comm_t *comm, psrti_collop_t *op, psrti_comm_t **comm_p);
 /* Operations that have not ended end with ERR_CANCELED (later, through psrti_coll_completed), and the others are
  * told that this member is gone: what they began before ends well if it needs nothing more from it. */
@@ -176,14 +176,10 @@ void psrti_comm_leave(psrti_comm_t *comm);
 psrt_status_t
 psrti_comm_status(const psrti_comm_t *comm);           /* OK; ERR_BUSY: not ready; why it failed */
 const char *psrti_comm_text(const psrti_comm_t *comm); /* of a failure */
-const char *psrti_comm_name(const psrti_comm_t *comm);
-const psrti_coll_tune_t *psrti_comm_tune(const psrti_comm_t *comm); /* its own; NULL: none */
 uint32_t psrti_comm_rank(const psrti_comm_t *comm);
 uint32_t psrti_comm_size(const psrti_comm_t *comm);
 uint32_t psrti_comm_hosts(const psrti_comm_t *comm);        /* 0: not known yet */
 const uint32_t *psrti_comm_ranks(const psrti_comm_t *comm); /* in the job, by member */
-uint64_t
-psrti_comm_key(const psrti_comm_t *comm); /* the same on all members; of this list and name */
 
 /* ---- operations --------------------------------------------------------------------------------- */
 

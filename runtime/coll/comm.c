@@ -17,11 +17,9 @@ psrt_status_t psrti_comm_status(const comm_t *comm)
                                                : comm->status;
 }
 const char *psrti_comm_text(const comm_t *comm) { return comm->text; }
-const char *psrti_comm_name(const comm_t *comm) { return comm->name; }
 uint32_t psrti_comm_rank(const comm_t *comm) { return comm->rank; }
 uint32_t psrti_comm_size(const comm_t *comm) { return comm->size; }
 const uint32_t *psrti_comm_ranks(const comm_t *comm) { return comm->ranks; }
-uint64_t psrti_comm_key(const comm_t *comm) { return comm->key; }
 
 const char *psrti_member_name(const comm_t *comm, uint32_t member, char buf[128])
 {
@@ -57,8 +55,6 @@ psrt_status_t psrti_comm_find_hosts(comm_t *comm)
 }
 
 uint32_t psrti_comm_hosts(const comm_t *comm) { return comm->topo ? comm->topo->hosts : 0; }
-
-const psrti_coll_tune_t *psrti_comm_tune(const comm_t *comm) { return comm->tune; }
 
 const psrti_coll_tune_t *psrti_comm_rules(const comm_t *comm)
 {

@@ -66,13 +66,13 @@ static void add_lane(plan_t *p, uint32_t host, uint32_t lane)
 
     for (uint32_t k = 1; k < n; k++) {
         uint32_t from = (lane + n - k) % n, row = 0;
+        int is_before = from < lane;
         if (k > 1) psrti_coll_round(p);
         for (uint32_t h = 0; h < t->hosts; h++)
-            for (uint32_t i = 0; i < lane_blocks(t, h, lane); i++, row++)
-                psrti_coll_fold(p, rank_at(t, host, from),
-                                from<lane, k> 1 ? tmp_block(row)
-                                                : in_block(lane_rank(t, h, lane, i)),
-                                tmp_block(row), 1);
+            for (uint32_t i = 0; i < lane_blocks(t, h, lane); i++, row++) {
+                ref_t so_far = k > 1 ? tmp_block(row) : in_block(lane_rank(t, h, lane, i));
+                psrti_coll_fold(p, rank_at(t, host, from), is_before, so_far, tmp_block(row), 1);
+            }
     }
 }
 

@@ -77,14 +77,12 @@ uint64_t psrti_comms_in_use(psrti_worker_t *w)
 
 void psrti_comms_leave(psrti_worker_t *w)
 {
-    psrti_baton_take(w);
     for (psrti_list_t *i = w->comms.next; i != &w->comms; i = i->next) {
         psrt_comm_t *comm = PSRTI_LIST_ENTRY(i, psrt_comm_t, node);
         if (!comm->core || comm->making) continue;
         psrti_small_close(comm);
         psrti_comm_leave(comm->core);
     }
-    psrti_baton_give(w);
 }
 
 /* ---- operations -------------------------------------------------------------------------------- */

@@ -240,7 +240,9 @@ static void drain(psrti_worker_t *w)
 {
     uint64_t deadline = psrti_deadline(psrti_config_u64(w->p.config, PSRTI_CONF_DRAIN_TIMEOUT));
     drain_until(w, deadline);
+    psrti_baton_take(w);
     psrti_comms_leave(w);
+    psrti_baton_give(w);
     drain_until(w, deadline);
 }
 

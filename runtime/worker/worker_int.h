@@ -208,7 +208,7 @@ extern const psrti_coll_env_t psrti_peers_env;
 
 /* comm.c: with the baton */
 psrt_status_t psrti_comms_open(psrti_worker_t *w);
-/* With the baton: communicators with operations that have not ended. */
+/* Communicators with operations that have not ended. */
 uint64_t psrti_comms_in_use(psrti_worker_t *w);
 /* The context ends: communicators that are not in use are left in order. */
 void psrti_comms_leave(psrti_worker_t *w);

@@ -12,12 +12,10 @@
 #include "transport/shm/shm.h"
 
 #define LINE 64u
-#define TIMED_BYTES                                                                                \
-    (16u << 10)       /* less is not worth a look at the clock                           */
+#define TIMED_BYTES 16384u /* less is not worth a look at the clock */
 #define TRY_EVERY 64u /* copies past the caches until one begins with TIMED_BYTES through them */
-#define UNIT_BYTES                                                                                 \
-    (64u << 10)        /* that the cost is counted for                                     */
-#define SLOW_NS 16384u /* for these: 4 GB/s                                                */
+#define UNIT_BYTES 65536u /* that the cost is counted for */
+#define SLOW_NS 16384u    /* for these: 4 GB/s */
 
 /* Whole lines; returns how many bytes they are. The fence orders them before the word that announces them. */
 #ifdef __SSE2__
