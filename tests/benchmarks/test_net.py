@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/bench --net: its hosts, what delays and loses packets between them, its rows, and that nothing
 is left of it. No figure is judged."""
+import contextlib
 import json
 import os
 import pathlib
@@ -129,8 +130,8 @@ class Bench(unittest.TestCase):
         """However it ends, no namespace is left, and nothing runs in one."""
         run = subprocess.Popen(bench("--hosts", "2", "--seconds", "600"), stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, start_new_session=True)
-        with run:
-            self.addCleanup(run.kill)
+        with run, contextlib.ExitStack() as on_failure:
+            on_failure.callback(run.kill)
             run.stdout.readline()  # the hosts are there
             self.assertEqual(len(namespaces(run.pid)), 3)
             until(lambda: subprocess.run(["ip", "netns", "pids", f"psrt{run.pid}h0"], capture_output=True,
@@ -157,6 +158,8 @@ class Bench(unittest.TestCase):
             self.assertIn(word, done.stderr)
 
 
+# What runs in the background ignores it, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     Lan(2, 1e9).close()
 except Unavailable as e:

@@ -268,8 +268,8 @@ Test(flat, one_adds_for_all)
     cr_assert_eq(psrti_flat_poll(t.flat[0]), PSRTI_FLAT_DONE);
     for (uint32_t e = 0; e < COUNT; e++)
         cr_assert_eq(out[0][e], (float)(3 * e + 3 * COUNT), "element %u: %g", e, out[0][e]);
-    float *sum = (float *)((uint8_t *)t.rig->segments[0] + FLAT_RIG_SUM_1);
-    sum[COUNT - 1] = 5;
+    const float five = 5;
+    memcpy((uint8_t *)t.rig->segments[0] + FLAT_RIG_SUM_1 + (COUNT - 1) * sizeof(five), &five, sizeof(five));
     for (uint32_t i = 1; i < TRIO; i++) {
         cr_assert_eq(psrti_flat_poll(t.flat[i]), PSRTI_FLAT_DONE);
         cr_assert_eq(out[i][COUNT - 1], 5, "member %u added by itself", i);
