@@ -12,30 +12,34 @@
 /* ---- layout ------------------------------------------------------------------------------------- */
 
 #define FLAT_MAGIC 0x54414c46u /* "FLAT" */
-#define FLAT_VERSION 2u
+#define FLAT_VERSION 3u
+#define FLAT_INLINE 120u /* bytes that share the word's lines */
 
 /* Processors fetch lines in pairs: what is written at different times is 128 bytes apart. */
 typedef struct flat_slot {
     _Alignas(128) _Atomic uint64_t word;
-    uint8_t data[PSRTI_FLAT_DATA];
+    uint8_t inlined[FLAT_INLINE];
+    uint8_t data[PSRTI_FLAT_DATA]; /* what is larger */
 } flat_slot_t;
 
-/* What does not fit into a slot, and the sum of an allreduce: written by the first ones that find all that is given. */
-typedef struct flat_wide {
-    _Alignas(128) _Atomic uint64_t summed; /* the word of the operation whose sum it is */
+/* The sum of an allreduce of what does not fit into a slot: written by the first ones that find all that is given. */
+typedef struct flat_sum {
+    _Alignas(128) _Atomic uint64_t word; /* of the operation whose sum it is */
     _Alignas(128) uint8_t data[PSRTI_FLAT_WIDE];
-    uint8_t sum[PSRTI_FLAT_WIDE];
-} flat_wide_t;
+} flat_sum_t;
 
 typedef struct flat_segment {
     uint32_t magic, version, member, members;
     _Atomic uint32_t awaited; /* 1 + the member that the sleeping owner waits for; 0: it is awake */
     flat_slot_t slots[2];
-    flat_wide_t wide[2];
+    flat_sum_t sums[2];
+    uint8_t lap[PSRTI_FLAT_LAP]; /* what does not fit into a slot */
 } flat_segment_t;
 
 _Static_assert(sizeof(flat_segment_t) == PSRTI_FLAT_BYTES, "layout of a segment");
-_Static_assert(offsetof(flat_slot_t, data) == 8, "data begin behind the word");
+_Static_assert(offsetof(flat_slot_t, data) == 128, "data of a slot are whole lines");
+/* An operation that begins the lap anew does not reach the one before it. */
+_Static_assert(PSRTI_FLAT_LAP >= 3 * PSRTI_FLAT_WIDE, "three of the largest");
 
 #define AWAITED_WORD 0x100u /* in `awaited`: it sleeps on that member's word */
 
@@ -113,7 +117,9 @@ struct psrti_flat {
     uint32_t part;   /* bytes of a block                                             */
     uint32_t needed; /* members whose word it waits for                              */
     psrti_flat_state_t state;
-    uint8_t wide;      /* the data are not in the slots                                */
+    uint32_t lap;      /* where in the laps the next data begin that do not fit into a slot */
+    uint32_t place;    /* where those of this operation begin, if `wide`                */
+    uint8_t wide;      /* the data are in the laps                                     */
     uint8_t published; /* the own word is in the slot                                  */
     uint8_t unchecked; /* and it is not known yet who sleeps for it                    */
 
@@ -131,10 +137,10 @@ struct psrti_flat {
 
 void psrti_flat_format(void *segment, uint32_t member, uint32_t members)
 {
-    flat_segment_t *s = memset(segment, 0, offsetof(flat_segment_t, wide));
+    flat_segment_t *s = memset(segment, 0, offsetof(flat_segment_t, sums));
 
     for (unsigned i = 0; i < 2; i++)
-        atomic_init(&s->wide[i].summed, 0);
+        atomic_init(&s->sums[i].word, 0);
     s->magic = FLAT_MAGIC;
     s->version = FLAT_VERSION;
     s->member = member;
@@ -206,14 +212,22 @@ static uint32_t look(psrti_flat_t *flat, uint32_t mask, uint64_t word)
 
 /* ---- data --------------------------------------------------------------------------------------- */
 
+static uint32_t given_here(const psrti_flat_t *flat)
+{
+    return (uint32_t)given_bytes(flat->members, &flat->call);
+}
+
+static const void *place_in(const psrti_flat_t *flat, const flat_segment_t *s)
+{
+    const flat_slot_t *slot = &s->slots[seq_of(flat->word) % 2];
+    if (flat->wide) return s->lap + flat->place;
+    return given_here(flat) > FLAT_INLINE ? slot->data : slot->inlined;
+}
+
 /* Block b of what member i gave. */
 static const void *given(const psrti_flat_t *flat, uint32_t i, uint32_t b)
 {
-    const flat_segment_t *s = flat->segments[i];
-    unsigned slot = seq_of(flat->word) % 2;
-    const void *all = i == flat->member ? flat->call.in
-                      : flat->wide      ? s->wide[slot].data
-                                        : s->slots[slot].data;
+    const void *all = i == flat->member ? flat->call.in : place_in(flat, flat->segments[i]);
     return (const uint8_t *)all + (size_t)b * flat->part;
 }
 
@@ -240,8 +254,8 @@ static void reduce(const psrti_flat_t *flat, uint32_t b, void *out)
 static const void *find_sum(const psrti_flat_t *flat, unsigned slot)
 {
     for (uint32_t left = flat->others; left; left &= left - 1) {
-        const flat_wide_t *w = &flat->segments[__builtin_ctz(left)]->wide[slot];
-        if (atomic_load_explicit(&w->summed, memory_order_acquire) == flat->word) return w->sum;
+        const flat_sum_t *sum = &flat->segments[__builtin_ctz(left)]->sums[slot];
+        if (atomic_load_explicit(&sum->word, memory_order_acquire) == flat->word) return sum->data;
     }
     return NULL;
 }
@@ -250,13 +264,13 @@ static const void *find_sum(const psrti_flat_t *flat, unsigned slot)
 static void reduce_for_all(const psrti_flat_t *flat)
 {
     unsigned slot = seq_of(flat->word) % 2;
-    flat_wide_t *own = &flat->own->wide[slot];
+    flat_sum_t *own = &flat->own->sums[slot];
     const void *sum = find_sum(flat, slot);
 
     if (!sum) {
-        reduce(flat, 0, own->sum);
-        atomic_store_explicit(&own->summed, flat->word, memory_order_release);
-        sum = own->sum;
+        reduce(flat, 0, own->data);
+        atomic_store_explicit(&own->word, flat->word, memory_order_release);
+        sum = own->data;
     }
     memcpy(flat->call.out, sum, flat->part);
 }
@@ -267,7 +281,7 @@ static void finish(psrti_flat_t *flat)
 
     switch ((psrti_collective_t)flat->call.what) {
     case PSRTI_COLL_ALLREDUCE:
-        if (flat->wide)
+        if (flat->wide && flat->members > 2)
             reduce_for_all(flat);
         else
             reduce(flat, 0, flat->call.out);
@@ -305,17 +319,24 @@ static void publish(psrti_flat_t *flat)
     const psrti_coll_call_t *call = &flat->call;
     const struct roles *r = &roles[call->what];
     unsigned role = call->root == flat->member ? ROOT : OTHERS;
-    unsigned i = seq_of(flat->word) % 2;
-    flat_slot_t *slot = &flat->own->slots[i];
 
     if ((r->give & role) && flat->part)
-        memcpy(flat->wide ? flat->own->wide[i].data : slot->data, call->in,
-               given_bytes(flat->members, call));
-    atomic_store_explicit(&slot->word, flat->word, memory_order_release);
+        memcpy((void *)(uintptr_t)place_in(flat, flat->own), call->in, given_here(flat));
+    atomic_store_explicit(&flat->own->slots[seq_of(flat->word) % 2].word, flat->word,
+                          memory_order_release);
     flat->published = flat->unchecked = 1;
     flat->unseen = flat->others;
     flat->needed = 0;
     if (r->take & role) flat->needed = r->give == ROOT ? 1u << call->root : flat->others;
+}
+
+/* The same on all members, since all call the same. */
+static void take_place(psrti_flat_t *flat)
+{
+    uint32_t bytes = (given_here(flat) + 127) / 128 * 128;
+
+    flat->place = flat->lap + bytes > PSRTI_FLAT_LAP ? 0 : flat->lap;
+    flat->lap = flat->place + bytes;
 }
 
 void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call)
@@ -325,7 +346,8 @@ void psrti_flat_begin(psrti_flat_t *flat, const psrti_coll_call_t *call)
     flat->last_word = flat->word;
     flat->word = word_of(seq_of(flat->word) + 1, call);
     flat->part = (uint32_t)(call->count * psrt_dtype_size((psrt_dtype_t)call->dtype));
-    flat->wide = given_bytes(flat->members, call) > PSRTI_FLAT_DATA;
+    flat->wide = given_here(flat) > PSRTI_FLAT_DATA;
+    if (flat->wide) take_place(flat);
     flat->state = PSRTI_FLAT_WAITING;
     flat->published = 0;
     if (!flat->unseen) publish(flat);

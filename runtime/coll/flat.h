@@ -6,8 +6,8 @@
  *
  * A segment has two slots, used in turn. A slot begins with a word: number of the operation and signature of the
  * call, written after the data behind it (release; readers acquire). A reader compares it with the word of its own
- * call: one load tells that the data are there and that both called the same. The data begin behind the word, so
- * 64 bytes take two lines.
+ * call: one load tells that the data are there and that both called the same. Data begin behind the word, so
+ * 64 bytes take two lines; what is larger begins in a line of its own.
  *
  * Why two slots suffice, and no member waits when it leaves an operation. Operation k uses slot k mod 2, so whoever
  * publishes k overwrites k - 2.
@@ -24,10 +24,14 @@
  *  noticed by whoever sees the word: at the latest within the next operation.
  *  A new segment holds the operations 0 and -1, which everybody has ended.
  *
- * What does not fit into a slot stands apart, in two places used in turn as the slots are, and there an allreduce leaves
- * its sum: whoever finds all contributions looks whether somebody else had them before, and then copies the sum instead of
- * making it once more. It is made when all have published k, so all have ended k - 1, and nobody reads that of k - 2,
- * which it overwrites. Two that find nothing both make it, of the same bits. It pays where members share cores.
+ * What does not fit into a slot lies in the lap, operations behind one another, from the beginning again when there is no
+ * room before the end: all make the same calls, so all know where, and k lies apart from k - 1. A line that another core
+ * has read is dear to write; when its turn comes again it has left the caches of single cores.
+ *
+ * With three members and more, an allreduce leaves the sum of such data: whoever finds all contributions looks whether
+ * somebody else had them before, and then copies the sum instead of making it once more. It is made when all have published
+ * k, so all have ended k - 1, and nobody reads that of k - 2, which it overwrites. Two that find nothing both make it, of
+ * the same bits. It pays where members share cores.
  *
  * Sleeping. Who finds nothing names the member that it waits for in its own segment, passes a full fence, and looks
  * once more; who publishes passes a full fence and then reads whether it is waited for. One of the two sees the
@@ -40,8 +44,9 @@
 
 #define PSRTI_FLAT_MEMBERS 8u   /* at most                                           */
 #define PSRTI_FLAT_DATA 4096u   /* bytes that a member contributes and a slot can take  */
-#define PSRTI_FLAT_WIDE 262144u /* at most, where members share cores                 */
-#define PSRTI_FLAT_BYTES (8576u + 2 * (128 + 2 * PSRTI_FLAT_WIDE)) /* of a segment */
+#define PSRTI_FLAT_WIDE 262144u /* at most, of two members or where members share cores */
+#define PSRTI_FLAT_LAP (2u << 20)
+#define PSRTI_FLAT_BYTES (8576u + 2 * (128 + PSRTI_FLAT_WIDE) + PSRTI_FLAT_LAP) /* of a segment */
 
 typedef struct psrti_flat psrti_flat_t;
 
@@ -60,7 +65,7 @@ psrt_status_t psrti_flat_create(const psrti_kernels_t *kernels, uint32_t member,
                                 void *const *segments, psrti_flat_t **flat_p);
 void psrti_flat_free(psrti_flat_t *flat);
 
-/* Can this call go this way, where a member contributes up to `bytes` (PSRTI_FLAT_DATA or PSRTI_FLAT_WIDE)? The same answer on all members that call the same. */
+/* Can this call go this way, where a member contributes up to `bytes` (at most PSRTI_FLAT_WIDE)? The same answer on all members that call the same. */
 int psrti_flat_fits(uint32_t members, uint32_t bytes, const psrti_coll_call_t *call);
 
 /* A call that fits, without its buffers, and back. */

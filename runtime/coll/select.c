@@ -147,8 +147,8 @@ static void print_rules(FILE *out, const psrti_coll_tune_t *tune)
     }
     fprintf(
         out,
-        "\nup to %u bytes of a rank (%u where ranks share cores), among at most %u on one host, go through "
-        "shared memory without an algorithm, but for collectives for which a rule names one algorithm for "
+        "\nup to %u bytes of a rank (%u where ranks share cores, and of an allreduce of two ranks), among at "
+        "most %u on one host, go through shared memory without an algorithm, but for collectives for which a rule names one algorithm for "
         "all sizes, ranks and hosts, such as allreduce::ring\n",
         PSRTI_FLAT_DATA, PSRTI_FLAT_WIDE, PSRTI_FLAT_MEMBERS);
     fputs("\nalgorithms that PSRT_COLL_TUNE can name:\n", out);

@@ -23,7 +23,8 @@ int psrti_small_takes(const psrt_comm_t *comm, const psrti_coll_call_t *call)
 {
     if (!atomic_load_explicit(&comm->small_on, memory_order_acquire)) return 0;
     const psrti_small_t *s = comm->small;
-    return !(s->tuned >> call->what & 1) && psrti_flat_fits(s->size, s->bytes, call);
+    uint32_t bytes = call->what == PSRTI_COLL_ALLREDUCE ? s->sums : s->bytes;
+    return !(s->tuned >> call->what & 1) && psrti_flat_fits(s->size, bytes, call);
 }
 
 /* ---- counting ---------------------------------------------------------------------------------- */

@@ -19,6 +19,8 @@
 
 #define PSRTI_SMALL_COMMS 64 /* of a worker, at most; others send messages */
 #define PSRTI_SMALL_RING 256u
+/* Of two members with a core each: both copy at once, what only passes one of them is faster as a message. */
+#define PSRTI_SMALL_PAIR 8192u
 
 /* What a member tells of its memory, and of where it runs; 40 bytes. */
 typedef struct psrti_small_card {
@@ -36,7 +38,8 @@ typedef struct psrti_small {
     uint32_t tuned;  /* collectives that do not go this way          */
     unsigned budget; /* polls of a caller, before it becomes an operation */
     int crowded;     /* more pollers than cores, as a member saw it when this was made */
-    uint32_t bytes;  /* that a member contributes, at most */
+    uint32_t sums;   /* bytes that a member contributes to an allreduce, at most */
+    uint32_t bytes;  /* to others */
     uint64_t calls;  /* that callers made */
 
     /* calls that are not counted: packed; written by the caller, read by the holder */

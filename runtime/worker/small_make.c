@@ -172,7 +172,8 @@ static int took_cards(psrti_wcollop_t *op, psrti_small_t *s)
         cpus |= s->cards[m].cpus;
     }
     int share = (uint32_t)__builtin_popcountll(cpus) < s->size;
-    s->bytes = share ? PSRTI_FLAT_WIDE : PSRTI_FLAT_DATA;
+    s->bytes = share ? PSRTI_FLAT_WIDE : s->size == 2 ? PSRTI_SMALL_PAIR : PSRTI_FLAT_DATA;
+    s->sums = s->size == 2 ? PSRTI_FLAT_WIDE : s->bytes;
     s->able = (uint8_t)map_all(s);
     gather(op, &s->able, s->all_able, 1);
     return 1;

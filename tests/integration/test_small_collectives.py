@@ -46,13 +46,13 @@ class SmallCollectives(JobTest):
                 self.assertGreaterEqual(min(self.in_memory(w)), 720)
                 self.finish(job, w)
 
-    def test_so_do_larger_ones_where_ranks_share_cores(self):
-        for ranks in (2, 8):
+    def test_so_do_larger_ones_of_two_ranks_and_where_ranks_share_cores(self):
+        for ranks in (2, 3, 8):
             with self.subTest(ranks=ranks):
                 job, w = self.world(ranks)
                 every(w, "loop 0 20 4096", LONG)
-                share_cores = ranks > len(os.sched_getaffinity(0))
-                self.assertEqual(set(self.in_memory(w)), {20 if share_cores else 0})
+                in_memory = ranks == 2 or ranks > len(os.sched_getaffinity(0))
+                self.assertEqual(set(self.in_memory(w)), {20 if in_memory else 0})
                 self.finish(job, w)
 
     def test_or_as_messages(self):

@@ -8,9 +8,10 @@
 #define FLAT_RIG_SEGMENT ((PSRTI_FLAT_BYTES + 4095u) / 4096u * 4096u) /* whole pages */
 /* Where the word of odd operations stands: the format is fixed. */
 #define FLAT_RIG_SLOT_1 4352u
-/* Where what is too large for a slot begins; the sum of odd operations. */
-#define FLAT_RIG_WIDE 8576u
-#define FLAT_RIG_SUM_1 (FLAT_RIG_WIDE + 2 * 128u + 3 * PSRTI_FLAT_WIDE)
+/* Where sums begin; that of odd operations; the lap. */
+#define FLAT_RIG_SUMS 8576u
+#define FLAT_RIG_SUM_1 (FLAT_RIG_SUMS + 2 * 128u + PSRTI_FLAT_WIDE)
+#define FLAT_RIG_LAP (FLAT_RIG_SUMS + 2 * (128u + PSRTI_FLAT_WIDE))
 
 /* In memory shared with children. */
 typedef struct flat_rig {

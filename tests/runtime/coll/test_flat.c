@@ -158,7 +158,7 @@ Test(flat, root_is_one_operation_ahead)
 /* The bytes of docs/shm-format.md. */
 Test(flat, format)
 {
-    static const uint8_t head[] = { 0x46, 0x4c, 0x41, 0x54, 2, 0, 0, 0, 0, 0, 0, 0, TRIO };
+    static const uint8_t head[] = { 0x46, 0x4c, 0x41, 0x54, 3, 0, 0, 0, 0, 0, 0, 0, TRIO };
     static const uint8_t first[] = { 0x10, 0xc0, 0, 0, 1,    0,    0, 0, 0, 0,
                                      0,    0,    0, 0, 0x80, 0x3f, 0, 0, 0, 0x40 };
     psrti_coll_call_t c = { .what = PSRTI_COLL_ALLREDUCE, .dtype = PSRT_F32, .count = 3 };
@@ -269,7 +269,8 @@ Test(flat, one_adds_for_all)
     for (uint32_t e = 0; e < COUNT; e++)
         cr_assert_eq(out[0][e], (float)(3 * e + 3 * COUNT), "element %u: %g", e, out[0][e]);
     const float five = 5;
-    memcpy((uint8_t *)t.rig->segments[0] + FLAT_RIG_SUM_1 + (COUNT - 1) * sizeof(five), &five, sizeof(five));
+    memcpy((uint8_t *)t.rig->segments[0] + FLAT_RIG_SUM_1 + (COUNT - 1) * sizeof(five), &five,
+           sizeof(five));
     for (uint32_t i = 1; i < TRIO; i++) {
         cr_assert_eq(psrti_flat_poll(t.flat[i]), PSRTI_FLAT_DONE);
         cr_assert_eq(out[i][COUNT - 1], 5, "member %u added by itself", i);
@@ -279,6 +280,83 @@ Test(flat, one_adds_for_all)
         free(in[i]);
         free(out[i]);
     }
+    trio_close(&t);
+}
+
+/* Broadcasts of `bytes` bytes of value `number`, without looking for others. */
+static void begin_bytes(trio_t *t, uint32_t member, uint8_t number, uint64_t bytes, uint8_t *buffer)
+{
+    if (member == 1) memset(buffer, number, bytes);
+    psrti_coll_call_t c = { .what = PSRTI_COLL_BROADCAST,
+                            .dtype = PSRT_U8,
+                            .root = 1,
+                            .count = bytes,
+                            .in = member == 1 ? buffer : NULL,
+                            .out = buffer };
+    psrti_flat_begin(t->flat[member], &c);
+}
+
+static void expect_bytes(trio_t *t, uint32_t member, uint8_t number, uint64_t bytes,
+                         const uint8_t *buffer)
+{
+    cr_assert_eq(psrti_flat_poll(t->flat[member]), PSRTI_FLAT_DONE);
+    for (uint64_t i = 0; i < bytes; i++)
+        cr_assert_eq(buffer[i], number, "byte %llu of operation %u is %u", (unsigned long long)i,
+                     number, buffer[i]);
+}
+
+/* Two are published and unread, wherever in the lap they come to lie. */
+Test(flat, the_next_operation_leaves_the_data_of_this_one)
+{
+    uint8_t *buffers[TRIO];
+    trio_t t;
+
+    trio_open(&t);
+    for (uint32_t i = 0; i < TRIO; i++)
+        buffers[i] = malloc(PSRTI_FLAT_WIDE);
+    for (uint8_t k = 1; k < 100; k = (uint8_t)(k + 2)) {
+        uint64_t bytes = PSRTI_FLAT_WIDE - 1 - k * 12345u % 200000;
+        uint64_t next = PSRTI_FLAT_WIDE - 1 - k * 54321u % 260000;
+        for (uint32_t i = 0; i < TRIO; i += 2)
+            begin_bytes(&t, i, k, bytes, buffers[i]);
+        for (uint32_t i = 0; i < TRIO; i += 2)
+            cr_assert_eq(psrti_flat_poll(t.flat[i]), PSRTI_FLAT_WAITING);
+        begin_bytes(&t, 1, k, bytes, buffers[1]);
+        cr_assert_eq(psrti_flat_poll(t.flat[1]), PSRTI_FLAT_DONE);
+        begin_bytes(&t, 1, k + 1, next, buffers[1]);
+        cr_assert_eq(psrti_flat_poll(t.flat[1]), PSRTI_FLAT_DONE);
+        for (uint32_t i = 0; i < TRIO; i += 2)
+            expect_bytes(&t, i, k, bytes, buffers[i]);
+        for (uint32_t i = 0; i < TRIO; i += 2)
+            begin_bytes(&t, i, k + 1, next, buffers[i]);
+        for (uint32_t i = 0; i < TRIO; i += 2)
+            expect_bytes(&t, i, k + 1, next, buffers[i]);
+    }
+    for (uint32_t i = 0; i < TRIO; i++)
+        free(buffers[i]);
+    trio_close(&t);
+}
+
+/* What two members give lies behind one another, at the beginning of lines. */
+Test(flat, format_of_the_lap)
+{
+    psrti_coll_call_t c = { .what = PSRTI_COLL_BROADCAST, .dtype = PSRT_U8, .root = 1 };
+    uint8_t *data = calloc(1, 6000);
+    trio_t t;
+
+    trio_open(&t);
+    c.in = c.out = data;
+    for (uint8_t k = 1; k <= 3; k++) {
+        c.count = 4998u + k;
+        memset(data, k, c.count);
+        for (uint32_t i = 0; i < TRIO; i++)
+            psrti_flat_begin(t.flat[i], &c);
+        for (uint32_t i = 0; i < TRIO; i++)
+            cr_assert_eq(psrti_flat_poll(t.flat[(i + 1) % TRIO]), PSRTI_FLAT_DONE);
+        const uint8_t *lap = (uint8_t *)t.rig->segments[1] + FLAT_RIG_LAP;
+        cr_assert_arr_eq(lap + 5120 * (k - 1u), data, c.count);
+    }
+    free(data);
     trio_close(&t);
 }
 
@@ -433,7 +511,7 @@ Test(flat, hostile_segment)
         trio_open(&t);
         for (uint64_t step = 0; step < 8; step++) {
             uint64_t random = psrti_mix64(seed * 8 + step);
-            uint8_t *at = (uint8_t *)t.rig->segments[2] + (random >> 8) % (FLAT_RIG_WIDE - 8);
+            uint8_t *at = (uint8_t *)t.rig->segments[2] + (random >> 8) % (FLAT_RIG_SUMS - 8);
             c.redop = random % 5;
             c.dtype = (uint8_t)(1 + random % 9);
             call(&t, 0, c);
