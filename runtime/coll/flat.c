@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fence.h"
+#include "base/stage.h"
 #include "base/util.h"
 #include "kernels/reduce.h"
 
@@ -129,6 +130,7 @@ struct psrti_flat {
     uint32_t member, members, others;
     const psrti_kernels_t *kernels;
     flat_segment_t *own;
+    psrti_stage_t stage; /* of copies into the own lap */
     const flat_segment_t *segments[PSRTI_FLAT_MEMBERS];
 
     uint32_t culprit;
@@ -314,14 +316,24 @@ static void finish(psrti_flat_t *flat)
 
 /* ---- operations --------------------------------------------------------------------------------- */
 
+static void give(psrti_flat_t *flat)
+{
+    flat_slot_t *slot = &flat->own->slots[seq_of(flat->word) % 2];
+    uint32_t bytes = given_here(flat);
+
+    if (flat->wide)
+        psrti_stage_copy(&flat->stage, flat->own->lap + flat->place, flat->call.in, bytes);
+    else
+        memcpy(bytes > FLAT_INLINE ? slot->data : slot->inlined, flat->call.in, bytes);
+}
+
 static void publish(psrti_flat_t *flat)
 {
     const psrti_coll_call_t *call = &flat->call;
     const struct roles *r = &roles[call->what];
     unsigned role = call->root == flat->member ? ROOT : OTHERS;
 
-    if ((r->give & role) && flat->part)
-        memcpy((void *)(uintptr_t)place_in(flat, flat->own), call->in, given_here(flat));
+    if ((r->give & role) && flat->part) give(flat);
     atomic_store_explicit(&flat->own->slots[seq_of(flat->word) % 2].word, flat->word,
                           memory_order_release);
     flat->published = flat->unchecked = 1;

@@ -274,7 +274,7 @@ static psrt_status_t place(shm_ep_t *ep, shm_seg_t *seg, const void *data, uint6
         if (status == PSRT_OK) status = psrti_shm_arena_take(iface, len, t, off_p);
         if (status != PSRT_OK) return status;
     }
-    psrti_shm_stage_copy(&iface->stage, t->seg->base + *off_p, data, len);
+    psrti_stage_copy(&iface->stage, t->seg->base + *off_p, data, len);
     return PSRT_OK;
 }
 

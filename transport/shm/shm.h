@@ -14,7 +14,6 @@
  *   conn.c  listener, dialling, handshake, packets on the socket
  *   ep.c    sending, losing and closing an endpoint
  *   recv.c  receiving
- *   stage.c copies from ordinary memory
  *   shm.c   the table, interfaces, progress, sleeping
  */
 #ifndef PSRTI_SHM_H
@@ -29,6 +28,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "base/stage.h"
 #include "transport/frame.h"
 
 #define SHM_UNIT 64u
@@ -200,11 +200,6 @@ struct shm_ep {
     char name[40]; /* dialler: socket file */
 };
 
-typedef struct shm_stage {
-    uint64_t cost; /* ns of 64 KiB through the caches; 0: not known */
-    uint64_t past; /* copies past them                              */
-} shm_stage_t;
-
 struct shm_iface {
     psrt_iface_t super;
     psrt_iface_params_t params;
@@ -225,8 +220,8 @@ struct shm_iface {
     shm_seg_t **ranges; /* LARGE and POOL by address */
     uint32_t range_count;
     shm_seg_t *arena;
-    shm_stage_t stage;
-    shm_hold_t **holds; /* by index */
+    psrti_stage_t stage; /* of copies into the arena */
+    shm_hold_t **holds;  /* by index */
     uint32_t hold_count, hold_cap;
     psrti_list_t free_holds;
 };
@@ -288,13 +283,6 @@ bool psrti_shm_peer_is_dead(const shm_ep_t *ep);
 /* From here on what is written to [off, off + len) of the segment stays in this process. */
 void psrti_shm_seg_privatize(shm_seg_t *seg, uint64_t off, uint64_t len);
 bool psrti_shm_seg_is_private(const shm_seg_t *seg, uint64_t off, uint64_t len);
-
-/* ---- stage.c ---------------------------------------------------------------------------------- */
-
-/* dst: at the beginning of a line, in memory that a peer reads next and that nobody reads here. */
-void psrti_shm_stage_copy(shm_stage_t *stage, void *dst, const void *src, uint64_t bytes);
-/* A copy through the caches took so long. */
-void psrti_shm_stage_learn(shm_stage_t *stage, uint64_t bytes, uint64_t ns);
 
 /* ---- conn.c ----------------------------------------------------------------------------------- */
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of payloads from ordinary memory, for a peer to read.
- *
- * Through the caches, where the peer finds them: 15 to 30 GB/s between cores that share a cache. Between others, to write
- * a line that the peer has read once takes so long that it comes to 2 GB/s; there, copies past the caches are made
- * instead, at 7 to 10 GB/s. Which it is shows in the time that a copy takes, and may change: virtual machines move. */
+#include "base/stage.h"
+
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
-#include "transport/shm/shm.h"
+#include "base/util.h"
 
 #define LINE 64u
 #define TIMED_BYTES 16384u /* less is not worth a look at the clock */
@@ -43,20 +40,20 @@ static uint64_t copy_past(char *to, const char *from, uint64_t bytes)
 #endif
 
 /* A copy that was interrupted says little: it counts as four times the usual at most. */
-void psrti_shm_stage_learn(shm_stage_t *stage, uint64_t bytes, uint64_t ns)
+void psrti_stage_learn(psrti_stage_t *stage, uint64_t bytes, uint64_t ns)
 {
     uint64_t cost = ns * UNIT_BYTES / bytes + 1, known = stage->cost;
     stage->cost = known ? (3 * known + PSRTI_MIN(cost, 4 * known)) / 4 : cost;
 }
 
-static void copy_timed(shm_stage_t *stage, char *to, const char *from, uint64_t bytes)
+static void copy_timed(psrti_stage_t *stage, char *to, const char *from, uint64_t bytes)
 {
     uint64_t start = psrti_now_ns();
     memcpy(to, from, bytes);
-    psrti_shm_stage_learn(stage, bytes, psrti_now_ns() - start);
+    psrti_stage_learn(stage, bytes, psrti_now_ns() - start);
 }
 
-void psrti_shm_stage_copy(shm_stage_t *stage, void *dst, const void *src, uint64_t bytes)
+void psrti_stage_copy(psrti_stage_t *stage, void *dst, const void *src, uint64_t bytes)
 {
     char *to = dst;
     const char *from = src;
