@@ -38,7 +38,7 @@
 #define SHM_HUGE (2u << 20)
 /* While it suffices, only so much of the arena is used, over and over: what was read of it stays in a cache that all cores
  * share, and has left those of single cores, which are slow to give up a line. */
-#define SHM_ARENA_LAP (4u << 20)
+#define SHM_ARENA_LAP (2u << 20)
 #define SHM_MAX_SEGMENTS 65536u /* of one peer, mapped here */
 
 /* ---- shared memory ---------------------------------------------------------------------------- */
