@@ -168,6 +168,7 @@ static const row_t table[] = {
     ROW(ALLREDUCE, DOUBLING, BY_TOPOLOGY, doubling_allreduce),
     ROW(ALLREDUCE, BINOMIAL, BY_TOPOLOGY, binomial_allreduce),
     ROW(ALLREDUCE, TWO_TREES, BY_TOPOLOGY, two_trees_allreduce),
+    ROW(ALLREDUCE, PAIRWISE, AS_NUMBERED, pairwise_allreduce),
     ROW(REDUCE, DIRECT, AS_NUMBERED, direct_reduce),
     ROW(REDUCE, RING, BY_TOPOLOGY, ring_reduce),
     ROW(REDUCE, BINOMIAL, BY_TOPOLOGY, binomial_reduce),

@@ -123,3 +123,28 @@ void psrti_coll_pairwise_reduce_scatter(plan_t *p)
         psrti_coll_fold(p, from, 0, k > 1 ? out_block(0) : in_block(p->rank), out_block(0), 1);
     }
 }
+
+/* Each rank adds one block up straight out of the buffers of all, and all read it from there: two steps, however many
+ * ranks. The sum is in TMP, which a transport need not copy for its readers; of ordinary memory it copies the input, but
+ * for the own block, and nothing else. */
+void psrti_coll_pairwise_allreduce(plan_t *p)
+{
+    const ref_t sum = tmp_block(0);
+
+    p->nblocks = p->ranks;
+    p->tmp = 1;
+    for (uint32_t k = 1; k < p->ranks; k++) {
+        uint32_t to = ahead(p, p->rank, k);
+        psrti_coll_send(p, to, in_block(to), 1);
+    }
+    for (uint32_t k = 1; k < p->ranks; k++) {
+        psrti_coll_fold(p, behind(p, p->rank, k), 0, k > 1 ? sum : in_block(p->rank), sum, 1);
+        psrti_coll_round(p);
+    }
+    send_to_all(p, sum);
+    psrti_coll_copy(p, sum, out_block(p->rank), 1);
+    for (uint32_t k = 1; k < p->ranks; k++) {
+        uint32_t from = behind(p, p->rank, k);
+        psrti_coll_recv(p, from, out_block(from), 1);
+    }
+}

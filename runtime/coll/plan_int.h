@@ -71,6 +71,7 @@ void psrti_coll_binomial_scatter(plan_t *p);
 void psrti_coll_two_trees_reduce(plan_t *p);
 void psrti_coll_two_trees_broadcast(plan_t *p);
 void psrti_coll_two_trees_allreduce(plan_t *p);
+void psrti_coll_pairwise_allreduce(plan_t *p);
 void psrti_coll_pairwise_reduce_scatter(plan_t *p);
 void psrti_coll_pairwise_alltoall(plan_t *p);
 void psrti_coll_bruck_allgather(plan_t *p);

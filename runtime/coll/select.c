@@ -12,6 +12,7 @@
 #define SHORT 16384u      /* up to here latency counts more than bytes       */
 #define MIDDLE (1u << 20) /* up to here between hosts rounds still do        */
 #define FEW 4u            /* ranks that each can talk to all others          */
+#define SOME 8u           /* ranks that a message to each costs less than a step for each */
 #define PAIR 2u           /* of which each may read all of the other: a ring reads as much */
 #define NEAR 262144u      /* up to here its data are in its caches, and are to stay there  */
 #define SWAP (4u << 20)   /* bytes that a host gathers for another one       */
@@ -32,6 +33,8 @@ static const psrti_coll_rule_t table[] = {
     RULE(ALLREDUCE, ONE_LEADER, 35, NESTED, ANY, 0, SHORT),
     RULE(ALLREDUCE, ALL_LEADERS, 30, NESTED, ANY, SHORT + 1, ALL),
     RULE(ALLREDUCE, HALVING, 20, MORE_HOSTS, ANY, SHORT + 1, MIDDLE),
+    RULE(ALLREDUCE, RING, 18, ONE_HOST, FEW, 0, ALL),
+    RULE(ALLREDUCE, PAIRWISE, 15, ONE_HOST, SOME, 0, ALL),
     RULE(ALLREDUCE, RING, 10, ANY_HOSTS, ANY, 0, ALL),
     RULE(REDUCE, ONE_LEADER, 30, NESTED, ANY, 0, SHORT),
     RULE(REDUCE, BINOMIAL, 20, ANY_HOSTS, ANY, 0, SHORT),

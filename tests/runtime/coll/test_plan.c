@@ -180,7 +180,7 @@ static cost_t cost_of(psrti_collective_t c, psrti_coll_algorithm_t a, uint32_t r
     return cost;
 }
 
-Test(plan, rings_and_halving_move_the_fewest_bytes)
+Test(plan, rings_pairwise_and_halving_move_the_fewest_bytes)
 {
     for (uint32_t p = 2; p <= RIG_RANKS; p++) {
         cost_t ring = cost_of(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_RING, p);
@@ -188,6 +188,9 @@ Test(plan, rings_and_halving_move_the_fewest_bytes)
         cr_assert_eq(ring.blocks, 2 * (p - 1));
         cr_assert_eq(cost_of(PSRTI_COLL_ALLGATHER, PSRTI_ALG_RING, p).blocks, p - 1);
         cr_assert_eq(cost_of(PSRTI_COLL_REDUCE_SCATTER, PSRTI_ALG_RING, p).blocks, p - 1);
+        cost_t pairwise = cost_of(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_PAIRWISE, p);
+        cr_assert_eq(pairwise.nblocks, p);
+        cr_assert_eq(pairwise.blocks, 2 * (p - 1));
         if (p & (p - 1)) continue;
         cost_t halving = cost_of(PSRTI_COLL_ALLREDUCE, PSRTI_ALG_HALVING, p);
         cr_assert_eq(halving.nblocks, p);

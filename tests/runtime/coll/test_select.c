@@ -48,7 +48,10 @@ Test(select, by_size_ranks_and_hosts)
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 262144, 3), PSRTI_ALG_RING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_DOUBLING);
     cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16384, 5), PSRTI_ALG_DOUBLING);
-    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16385, 4), PSRTI_ALG_RING);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_PAIRWISE);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1u << 30, 8), PSRTI_ALG_PAIRWISE);
+    cr_assert_eq(chosen(ONE, PSRTI_COLL_ALLREDUCE, 1u << 30, 9), PSRTI_ALG_RING);
     cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 16385, 5), PSRTI_ALG_HALVING);
     cr_assert_eq(chosen(FLAT, PSRTI_COLL_ALLREDUCE, 1u << 26, 5), PSRTI_ALG_RING);
     cr_assert_eq(chosen(NESTED, PSRTI_COLL_ALLREDUCE, 64, 5), PSRTI_ALG_ONE_LEADER);
