@@ -25,6 +25,26 @@ Test(shm_arena, the_arena_is_used_in_laps)
     rig_close();
 }
 
+Test(shm_arena, those_who_share_cores_share_a_lap)
+{
+    enum { LEN = 64 << 10 };
+    shm_tx_t tx = { 0 };
+    uint64_t off, most = 0;
+    rig_open();
+    rig_connect();
+    shm_iface_t *iface = (shm_iface_t *)rig.a.iface;
+    cr_assert_eq(psrti_shm_arena_create(iface), PSRT_OK);
+    for (iface->cores = 1; iface->cores <= 3; iface->cores++) {
+        for (unsigned i = 0; i < 100; i++) {
+            cr_assert_eq(psrti_shm_arena_take(iface, LEN, &tx, &off), PSRT_OK);
+            most = PSRTI_MAX(most, off + LEN);
+            psrti_shm_arena_give(&tx);
+        }
+        cr_assert_eq(most, SHM_ARENA_LAP / 2 * PSRTI_MIN(iface->cores, 2));
+    }
+    rig_close();
+}
+
 /* A close would withdraw it: whoever leaves waits until there is none. */
 Test(shm_arena, what_was_copied_is_untaken_until_the_peer_has_had_it)
 {

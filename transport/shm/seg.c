@@ -332,13 +332,21 @@ bool psrti_shm_arena_fits(shm_iface_t *iface, uint64_t len)
     return !iface->arena || units_find(&iface->arena->units, arena_units(len), &start);
 }
 
+/* Each endpoint is a thread of another process, or of this one, that wants a core. */
+static uint32_t lap_units(const shm_iface_t *iface)
+{
+    uint64_t lap = SHM_ARENA_LAP, threads = (uint64_t)iface->ep_count + 1;
+    if (threads > iface->cores) lap = lap * iface->cores / threads;
+    return (uint32_t)(PSRTI_MAX(lap, SHM_ARENA_LAP_LEAST) / ARENA_UNIT);
+}
+
 psrt_status_t psrti_shm_arena_take(shm_iface_t *iface, uint64_t len, shm_tx_t *tx, uint64_t *off_p)
 {
     shm_seg_t *seg = iface->arena;
     uint32_t units = arena_units(len), start;
     if (!units_find(&seg->units, units, &start)) return PSRT_ERR_AGAIN;
     units_mark(&seg->units, start, units, true);
-    uint32_t lap = PSRTI_MIN(seg->units.count, SHM_ARENA_LAP / ARENA_UNIT);
+    uint32_t lap = PSRTI_MIN(seg->units.count, lap_units(iface));
     seg->units.next = start + units >= lap ? 0 : start + units;
     tx->seg = seg;
     tx->kind = SHM_SEG_ARENA;

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/memfd.h"
+#include "base/topology.h"
 #include "transport/shm/shm.h"
 #include "transport/transport.h"
 
@@ -75,6 +76,7 @@ static psrt_status_t shm_iface_open(const psrt_iface_params_t *params, psrt_ifac
     if (iface->params.window == 0) iface->params.window = 4ull << 20;
     iface->dir_fd = iface->listen_fd = iface->spare_fd = -1;
     iface->host = psrti_shm_host_id();
+    iface->cores = psrti_topology_cores(NULL);
     psrti_list_init(&iface->free_holds);
 
     psrt_status_t status = PSRT_OK;

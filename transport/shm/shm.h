@@ -37,8 +37,10 @@
 #define SHM_EAGER 2048u
 #define SHM_HUGE (2u << 20)
 /* While it suffices, only so much of the arena is used, over and over: what was read of it stays in a cache that all cores
- * share, and has left those of single cores, which are slow to give up a line. */
+ * share, and has left those of single cores, which are slow to give up a line. Processes that share a core share such a
+ * lap too: what one of them does drives out what another has read. */
 #define SHM_ARENA_LAP (2u << 20)
+#define SHM_ARENA_LAP_LEAST (256u << 10)
 #define SHM_MAX_SEGMENTS 65536u /* of one peer, mapped here */
 
 /* ---- shared memory ---------------------------------------------------------------------------- */
@@ -220,6 +222,7 @@ struct shm_iface {
     shm_seg_t **ranges; /* LARGE and POOL by address */
     uint32_t range_count;
     shm_seg_t *arena;
+    unsigned cores;      /* that this process may use */
     psrti_stage_t stage; /* of copies into the arena */
     shm_hold_t **holds;  /* by index */
     uint32_t hold_count, hold_cap;
