@@ -4,12 +4,17 @@
 import contextlib
 import io
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.environ["PSRT_TEST_PEERS"])
 import collectives  # noqa: E402
 
+ROOT = pathlib.Path(__file__).parents[2]
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -92,6 +97,24 @@ class Jobs(unittest.TestCase):
     def test_missing_compiler_is_the_reason(self):
         with self.assertRaisesRegex(collectives.Unavailable, "mpicc.none is not installed"):
             collectives.build_mpi("none", "/nonexistent")
+
+
+class Help(unittest.TestCase):
+    """scripts/bench lists the flags of a comparison where nothing is installed or built."""
+
+    def test_without_a_build(self):
+        with tempfile.TemporaryDirectory() as tree:
+            for part in ("scripts/bench", "scripts/common.sh"):
+                pathlib.Path(tree, part).parent.mkdir(exist_ok=True)
+                shutil.copy(ROOT / part, pathlib.Path(tree, part))
+            pathlib.Path(tree, "benchmarks").symlink_to(ROOT / "benchmarks")
+            for which, flag in (("--peers", "--rounds"), ("--net", "--delay")):
+                for asked in (["-h"], ["--json", "x", "--help"]):
+                    r = subprocess.run([f"{tree}/scripts/bench", which, *asked], check=False, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual((r.returncode, r.stderr), (0, ""))
+                    self.assertTrue(r.stdout.startswith(f"usage: scripts/bench {which} "), r.stdout)
+                    self.assertIn(flag, r.stdout)
 
 
 unittest.main()
