@@ -79,6 +79,7 @@ static const struct flag {
     const char *doc;
 } flags[] = {
     { "config", 'c', "FILE", "the job, in JSON; flags override what it says" },
+    { "cluster_config", 'c', "FILE", "the same, as psd_run calls it" },
     { "set", OPT_SET, "KEY=VALUE",
       "a value of the job file, such as roles.worker.cpus=2;\nmay be repeated" },
     { "role", OPT_ROLE, "NAME=N", "N tasks of a role: worker, server (or ps), chief, any name" },

@@ -176,6 +176,12 @@ class PsdRun(Compat):
         self.assertIn("exited with code 4", log)
         self.assertEqual(len(list(self.work.glob("poseidon_log_*"))), 1)
 
+    def test_long_options(self):
+        code, _, err = self.launch(f"--cluster_config={self.config()}", "--grace", "0", "--out", "logs", "true",
+                                   cwd=self.work)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(list((self.work / "logs").glob("poseidon_log_*"))), 1)
+
     def test_virtualenv(self):
         venv = self.root / "venv" / "bin"
         venv.mkdir(parents=True)

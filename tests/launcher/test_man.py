@@ -22,7 +22,7 @@ class Man(unittest.TestCase):
         for page, text in self.pages():
             help_text = subprocess.run([BIN / page.stem, "--help"], stdout=subprocess.PIPE, check=True, text=True).stdout
             plain = text.replace("\\-", "-")
-            flags = re.findall(r"^ {4,8}(?:-\w, )?(--[a-z-]+)", help_text, re.M)
+            flags = re.findall(r"^ {4,8}(?:-\w, )?(--[a-z_-]+)", help_text, re.M)
             self.assertGreater(len(flags), 1)
             for flag in flags:
                 self.assertRegex(plain, rf"(?m)^\.B .*{flag}\b", page)
