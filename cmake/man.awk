@@ -15,12 +15,13 @@ BEGIN { printf ".TH %s 1 \"\" \"libpsrt %s\" \"libpsrt\"\n", toupper(name), vers
     text = $0
     sub(/^ +/, "", text)
     depth = length($0) - length(text)
-    listed = heading == "OPTIONS" || heading == "ENVIRONMENT" || heading == "VERBS"
+    flags = heading ~ /^OPTIONS/
+    listed = flags || heading == "ENVIRONMENT" || heading == "VERBS" || heading == "RUNNING JOBS"
     if (heading == "SYNOPSIS" || heading == "EXAMPLES") {
         print (item++ ? ".br\n" : ".nh\n") escape(text)
     } else if (depth > 8 || (depth > 4 && !(listed && text ~ /^-/)) ) {
         print escape(text)
-    } else if (listed && (text ~ /^-/ || heading != "OPTIONS")) {
+    } else if (listed && (text ~ /^-/ || !flags)) {
         print ".TP\n.B " escape(text)
     } else {
         if (blank) print ".PP"

@@ -16,6 +16,7 @@
 #include "launcher/indices.h"
 #include "launcher/jobfile.h"
 #include "launcher/netif.h"
+#include "launcher/render/render.h"
 #include "launcher/tensorboard.h"
 
 #define SERVER_COMMAND_SAME "same"
@@ -23,7 +24,8 @@
 
 typedef struct parser {
     psrti_job_t *job;
-    const char *config;         /* NULL: no job file */
+    const char *config; /* the job file, if there is one */
+    int has_config;
     const char *out;            /* of psd_run */
     const char *tensorboard;    /* NULL: none */
     const char *server_command; /* NULL: psrtd, or what the job file says */
@@ -66,18 +68,13 @@ enum {
     OPT_TENSORBOARD,
     OPT_TIMESTAMPS,
     OPT_DETACH,
-    OPT_VERSION
+    OPT_VERSION,
+    OPT_OF_VERB /* the first of the verb's own */
 };
 
-#define VERB_FLAGS_MAX 16
+#define VERB_FLAGS_MAX PSRTI_RENDER_FLAGS /* no other verb has any */
 
-/* One row a flag: parsing, the nearest name in errors, and --help come from it. */
-static const struct flag {
-    const char *name;
-    int id;
-    const char *arg; /* NULL: takes none */
-    const char *doc;
-} flags[] = {
+static const psrti_flag_t flags[] = {
     { "config", 'c', "FILE", "the job, in JSON; flags override what it says" },
     { "cluster_config", 'c', "FILE", "the same, as psd_run calls it" },
     { "set", OPT_SET, "KEY=VALUE",
@@ -139,6 +136,20 @@ static const struct flag {
     { "version", OPT_VERSION, NULL, "print the version" },
 };
 
+static void print_flag(const psrti_flag_t *f)
+{
+    if (f->id && f->id < OPT_SERVER_COMMAND)
+        printf("    -%c, --%s", f->id, f->name);
+    else
+        printf("        --%s", f->name);
+    printf("%s%s\n", f->arg ? " " : "", f->arg ? f->arg : "");
+    for (const char *doc = f->doc; *doc;) {
+        int n = (int)strcspn(doc, "\n");
+        printf("            %.*s\n", n, doc);
+        doc += n + (doc[n] == '\n');
+    }
+}
+
 static void print_help(void)
 {
     fputs(
@@ -163,23 +174,15 @@ static void print_help(void)
         "    Marathon, Kubernetes or Slurm; tfrun takes the flags of TFMesos.\n\n"
         "OPTIONS\n",
         stdout);
-    for (size_t i = 0; i < PSRTI_COUNT(flags); i++) {
-        const struct flag *f = &flags[i];
-        char head[64];
-        if (f->id < 256)
-            snprintf(head, sizeof head, "-%c, --%s", f->id, f->name);
-        else
-            snprintf(head, sizeof head, "    --%s", f->name);
-        printf("    %s%s%s\n", head, f->arg ? " " : "", f->arg ? f->arg : "");
-        for (const char *doc = f->doc; *doc;) {
-            int n = (int)strcspn(doc, "\n");
-            printf("            %.*s\n", n, doc);
-            doc += n + (doc[n] == '\n');
-        }
-    }
+    for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
+        print_flag(&flags[i]);
+    fputs("    Times are such as 500ms, 5s, 2m, 1h; a number alone counts seconds.\n\n"
+          "OPTIONS OF RENDER\n",
+          stdout);
+    for (size_t i = 0; i < PSRTI_RENDER_FLAGS; i++)
+        print_flag(&psrti_render_flags[i]);
     fputs(
-        "    Times are such as 500ms, 5s, 2m, 1h; a number alone counts seconds.\n\n"
-        "ENVIRONMENT\n"
+        "\nENVIRONMENT\n"
         "    OMP_NUM_THREADS, OPENBLAS_NUM_THREADS\n"
         "            set for workers to usable cores / workers, at least 1, unless you set them\n"
         "    PYTHONUNBUFFERED\n"
@@ -193,17 +196,22 @@ static void print_help(void)
         "    PSRT_LAUNCH_PSRTD, PSRT_LAUNCH_AGENT\n"
         "            for testing: the psrtd, the psrt-agent to run\n\n"
         "RUNNING JOBS\n"
-        "    ps [-a] [--json]        those of the user; -a: also that ended\n"
-        "    status [--json] [JOB]   state of each task, its last line\n"
-        "    logs [-f] [-j JOB] [ROLE[:INDEX]]\n"
-        "                            the last lines; -f: and what comes\n"
-        "    attach [JOB]            output and status from now on; Ctrl-C detaches\n"
-        "    kill [--signal S] [JOB] stop it; KILL: at once; USR1, USR2: pass it on\n"
+        "    ps [-a] [--json]\n"
+        "            those of the user; -a: also that ended\n"
+        "    status [--json] [JOB]\n"
+        "            state of each task, its last line\n"
+        "    logs [-f] [--no-prefix] [--timestamps] [-j JOB] [ROLE[:INDEX]]\n"
+        "            the last lines; -f: and what comes\n"
+        "    attach [--no-prefix] [--timestamps] [JOB]\n"
+        "            output and status from now on; Ctrl-C detaches\n"
+        "    kill [--signal S] [JOB]\n"
+        "            stop it; KILL: at once; USR1, USR2: pass it on\n"
         "    restart [-j JOB] ROLE INDEX\n"
-        "                            end a task and start it anew\n"
+        "            end a task and start it anew\n"
         "    replace [-j JOB] ROLE INDEX\n"
-        "                            the same, on another host if there is one\n"
-        "    JOB is an id or a name; without it the only one that runs.\n\n"
+        "            the same, on another host if there is one\n"
+        "    JOB\n"
+        "            an id or a name; without it the only job that runs\n\n"
         "SIGNALS\n"
         "    SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the job: tasks get SIGTERM, and SIGKILL\n"
         "    after the grace time. A second one kills at once, a third does not wait for that.\n"
@@ -225,24 +233,29 @@ static int is_other_count(const char *name)
     return 0;
 }
 
-/* Flags of the verb, which it takes itself. */
-static const char *const *verb_flags;
-static size_t verb_flag_count;
+static const psrti_verb_flags_t *verb; /* NULL: it has none of its own */
 
-void psrti_options_also(const char *const *names, size_t count)
+void psrti_options_also(const psrti_verb_flags_t *verb_flags) { verb = verb_flags; }
+
+/* Of the job and of the verb. */
+static size_t flag_count(void) { return PSRTI_COUNT(flags) + (verb ? verb->count : 0); }
+
+static const psrti_flag_t *flag_at(size_t i)
 {
-    verb_flags = names;
-    verb_flag_count = PSRTI_MIN(count, VERB_FLAGS_MAX);
+    return i < PSRTI_COUNT(flags) ? &flags[i] : &verb->flags[i - PSRTI_COUNT(flags)];
+}
+
+static int id_at(size_t i)
+{
+    return i < PSRTI_COUNT(flags) ? flags[i].id : OPT_OF_VERB + (int)(i - PSRTI_COUNT(flags));
 }
 
 static psrt_status_t unknown_flag(const char *word)
 {
     const char *names[PSRTI_COUNT(flags) + VERB_FLAGS_MAX];
-    size_t count = PSRTI_COUNT(flags);
-    for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
-        names[i] = flags[i].name;
-    for (size_t i = 0; i < verb_flag_count; i++)
-        names[count++] = verb_flags[i];
+    size_t count = flag_count();
+    for (size_t i = 0; i < count; i++)
+        names[i] = flag_at(i)->name;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     if (is_other_count(name))
@@ -494,9 +507,9 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
 static psrt_status_t bad_flag(int what, int id, const char *word)
 {
     if (what == ':') return psrti_fail(PSRT_ERR_INVALID, "option %s needs an argument", word);
-    for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
-        if (id && flags[i].id == id)
-            return psrti_fail(PSRT_ERR_INVALID, "option --%s takes no argument", flags[i].name);
+    for (size_t i = 0; i < flag_count(); i++)
+        if (id && id_at(i) == id)
+            return psrti_fail(PSRT_ERR_INVALID, "option --%s takes no argument", flag_at(i)->name);
     char letter[3] = { '-', (char)id, '\0' };
     return unknown_flag(id > 0 && id < 256 ? letter : word);
 }
@@ -512,7 +525,7 @@ static psrt_status_t complete(parser_t *p, char *const *command)
                           "-o %s: only beside a configuration of psd_run; "
                           "--log-dir says where logs go",
                           p->out);
-    if (!p->config) {
+    if (!p->has_config) {
         servers_of(job);
         psrti_role_t *workers = workers_of(job);
         if (!given && !workers->argv && !workers->shell)
@@ -536,12 +549,12 @@ static psrt_status_t complete(parser_t *p, char *const *command)
 /* The flags in their order; with `only`, of these flags that one. */
 static psrt_status_t each_flag(parser_t *p, int argc, char **argv, int only, int *done_p)
 {
-    struct option longs[PSRTI_COUNT(flags) + 1] = { { 0 } };
-    for (size_t i = 0; i < PSRTI_COUNT(flags); i++)
-        longs[i] = (struct option){ flags[i].name, flags[i].arg != NULL, NULL, flags[i].id };
+    struct option longs[PSRTI_COUNT(flags) + VERB_FLAGS_MAX + 1] = { { 0 } };
+    for (size_t i = 0; i < flag_count(); i++)
+        longs[i] = (struct option){ flag_at(i)->name, flag_at(i)->arg != NULL, NULL, id_at(i) };
     opterr = optind = 0; /* 0: from the start */
     for (int id; (id = getopt_long(argc, argv, LETTERS, longs, NULL)) != -1;) {
-        if (only && id == only) p->config = optarg;
+        if (only && id == only) p->config = optarg, p->has_config = 1;
         if (only) continue;
         if (id == 'h' || id == OPT_VERSION) {
             *done_p = 1;
@@ -549,8 +562,13 @@ static psrt_status_t each_flag(parser_t *p, int argc, char **argv, int only, int
             if (id != 'h') printf("psrt-launch %s\n", PSRT_VERSION_STRING);
             return PSRT_OK;
         }
-        psrt_status_t st =
-            id == '?' || id == ':' ? bad_flag(id, optopt, argv[optind - 1]) : apply(p, id, optarg);
+        psrt_status_t st;
+        if (id == '?' || id == ':')
+            st = bad_flag(id, optopt, argv[optind - 1]);
+        else if (id >= OPT_OF_VERB)
+            st = verb->take(verb->arg, (size_t)(id - OPT_OF_VERB), optarg);
+        else
+            st = apply(p, id, optarg);
         if (st) return st;
     }
     return PSRT_OK;
@@ -561,7 +579,7 @@ psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *
     parser_t parser = { .job = job };
     *done_p = 0;
     psrt_status_t st = each_flag(&parser, argc, argv, 'c', done_p);
-    if (!st && parser.config) st = psrti_jobfile_load(job, parser.config);
+    if (!st && parser.has_config) st = psrti_jobfile_load(job, parser.config);
     if (!st) st = each_flag(&parser, argc, argv, 0, done_p);
     if (st || *done_p) return st;
     st = complete(&parser, argv + optind);

@@ -9,7 +9,24 @@
  * *done_p is set when --help or --version was printed and nothing is to be run. */
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p);
 
-/* Names of flags that a verb takes out of argv before: errors suggest them too. They are kept. */
-void psrti_options_also(const char *const *names, size_t count);
+/* A flag: parsing, the nearest name in errors, and --help come from it. */
+typedef struct psrti_flag {
+    const char *name;
+    int id;
+    const char *arg; /* NULL: takes none */
+    const char *doc;
+} psrti_flag_t;
+
+/* Flags that a verb has beside those of every job; their ids are of no account. `take` gets the place of one in the
+ * table and its argument. */
+typedef struct psrti_verb_flags {
+    const psrti_flag_t *flags;
+    size_t count;
+    psrt_status_t (*take)(void *arg, size_t flag, const char *value);
+    void *arg;
+} psrti_verb_flags_t;
+
+/* They are part of what psrti_options_parse takes from now on; `verb_flags` is kept. */
+void psrti_options_also(const psrti_verb_flags_t *verb_flags);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include "base/log.h"
 #include "base/util.h"
-#include "launcher/options.h"
 #include "launcher/render/render.h"
+
+enum { IMAGE, BASE_PORT, SECRET, DNS_DOMAIN, MARATHON_URL, NAMESPACE, JOBSET };
 
 #define PORT_DEFAULT 2222 /* what TensorFlow's examples use */
 
@@ -21,17 +22,32 @@ static const struct kind {
     { "slurm", psrti_render_slurm },
 };
 
-static const char *const flag_names[] = { "dns-domain", "marathon-url", "namespace", "secret",
-                                          "base-port",  "image",        "jobset" };
-enum { DNS_DOMAIN, MARATHON_URL, NAMESPACE, SECRET, BASE_PORT, IMAGE, JOBSET };
+const psrti_flag_t psrti_render_flags[PSRTI_RENDER_FLAGS] = {
+    [IMAGE] = { "image", 0, "IMAGE", "image of roles that have none" },
+    [BASE_PORT] = { "base-port", 0, "N",
+                    "first port; default 2222. Marathon: every task has its own;\nKubernetes: the same for all" },
+    [SECRET] = { "secret", 0, "NAME",
+                 "existing secret with the job's key. Marathon: default job-key;\n"
+                 "Kubernetes: default: one is made, and stands in the file" },
+    [DNS_DOMAIN] = { "dns-domain", 0, "D",
+                     "Marathon: domain of Mesos-DNS; default marathon.mesos" },
+    [MARATHON_URL] = { "marathon-url", 0, "URL",
+                       "Marathon: whoever ends the job deletes its group there" },
+    [NAMESPACE] = { "namespace", 0, "NS", "Kubernetes: namespace of all objects" },
+    [JOBSET] = { "jobset", 0, NULL, "Kubernetes: a JobSet in place of Jobs" },
+};
 
-static psrt_status_t set_flag(psrti_render_t *r, size_t flag, const char *value)
+static psrt_status_t take_flag(void *arg, size_t flag, const char *value)
 {
+    psrti_render_t *r = arg;
     psrti_render_params_t *p = &r->params;
     int64_t port;
-    if ((flag == JOBSET) != !value)
-        return psrti_fail(PSRT_ERR_INVALID, "option --%s %s", flag_names[flag],
-                          value ? "takes no argument" : "needs an argument");
+    if (r->run == psrti_render_slurm)
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "--%s is for marathon and k8s; its counterpart in Slurm stands in options "
+            "of sbatch",
+            psrti_render_flags[flag].name);
     switch (flag) {
     case DNS_DOMAIN: p->dns_domain = value; break;
     case MARATHON_URL: p->marathon_url = value; break;
@@ -48,41 +64,6 @@ static psrt_status_t set_flag(psrti_render_t *r, size_t flag, const char *value)
     return PSRT_OK;
 }
 
-/* The flag that `word` is, with its value if that stands behind '='; -1: none of these. */
-static int find_flag(const char *word, const char **value_p)
-{
-    if (strncmp(word, "--", 2)) return -1;
-    size_t len = strcspn(word += 2, "=");
-    for (size_t i = 0; i < PSRTI_COUNT(flag_names); i++)
-        if (strlen(flag_names[i]) == len && !strncmp(word, flag_names[i], len)) {
-            *value_p = word[len] ? word + len + 1 : NULL;
-            return (int)i;
-        }
-    return -1;
-}
-
-/* Its own flags are taken out of the words before "--"; the others are those of every job. */
-static psrt_status_t take_flags(psrti_render_t *r, int *argc, char **argv)
-{
-    int to = 1, from = 1;
-    psrt_status_t st = PSRT_OK;
-    for (; from < *argc && strcmp(argv[from], "--") && !st; from++) {
-        const char *value = NULL;
-        int flag = find_flag(argv[from], &value);
-        if (flag < 0) {
-            argv[to++] = argv[from];
-            continue;
-        }
-        if (flag != JOBSET && !value && from + 1 < *argc && strcmp(argv[from + 1], "--"))
-            value = argv[++from];
-        st = set_flag(r, (size_t)flag, value);
-    }
-    while (from < *argc)
-        argv[to++] = argv[from++];
-    argv[ *argc = to] = NULL;
-    return st;
-}
-
 psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *r)
 {
     const char *names[PSRTI_COUNT(kinds)], *name = *argc > 2 ? argv[2] : "";
@@ -92,17 +73,19 @@ psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *r)
         names[i] = kinds[i].name;
         if (!strcmp(name, kinds[i].name)) r->run = kinds[i].run;
     }
-    if (!r->run) {
+    int help = !strcmp(name, "--help") || !strcmp(name, "-h");
+    if (!r->run && !help) {
         const char *near = psrti_nearest(name, names, PSRTI_COUNT(names));
-        return psrti_fail(PSRT_ERR_INVALID, "render %s: write marathon, k8s or slurm%s%s%s", name,
-                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        return psrti_fail(PSRT_ERR_INVALID,
+                          "render%s%s: write marathon, k8s or slurm behind it%s%s%s",
+                          *name ? " " : "", name, near ? "; did you mean " : "", near ? near : "",
+                          near ? "?" : "");
     }
-    memmove(&argv[1], &argv[3], (size_t)(*argc - 2) * sizeof *argv);
-    *argc -= 2;
-    psrti_options_also(flag_names, PSRTI_COUNT(flag_names));
-    psrt_status_t st = take_flags(r, argc, argv);
-    if (st) return st;
-    /* getopt moves the words of the original. */
+    int taken = help ? 1 : 2;
+    memmove(&argv[1], &argv[1 + taken], (size_t)(*argc - taken) * sizeof *argv);
+    *argc -= taken;
+    r->flags = (psrti_verb_flags_t){ psrti_render_flags, PSRTI_RENDER_FLAGS, take_flag, r };
+    psrti_options_also(&r->flags);
     r->params.words = psrti_argv_copy(argv + 1);
     return PSRT_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "launcher/contract.h"
 #include "launcher/job.h"
+#include "launcher/options.h"
 
 typedef struct psrti_render_params {
     const char *dns_domain; /* marathon: of Mesos-DNS; default marathon.mesos */
@@ -27,10 +28,14 @@ typedef struct psrti_render_params {
 typedef struct psrti_render {
     psrt_status_t (*run)(psrti_job_t *job, const psrti_render_params_t *params, FILE *out);
     psrti_render_params_t params; /* its texts point into argv */
+    psrti_verb_flags_t flags;
 } psrti_render_t;
 
-/* Takes "render", the kind and the flags of rendering out of argv; what is left describes the job.
- * ERR_INVALID says what is allowed. */
+#define PSRTI_RENDER_FLAGS 7
+extern const psrti_flag_t psrti_render_flags[PSRTI_RENDER_FLAGS];
+
+/* Takes "render" and the kind out of argv; what is left describes the job, and psrti_options_parse gives `render` its
+ * flags. Where help was asked for there may be no kind. ERR_INVALID says what is allowed. */
 psrt_status_t psrti_render_options(int *argc, char **argv, psrti_render_t *render);
 void psrti_render_clear(psrti_render_t *render);
 

@@ -30,6 +30,11 @@ class Man(unittest.TestCase):
             self.assertRegex(plain, rf"\A\.TH {page.stem.upper()} 1 ")
             self.assertRegex(plain, rf"(?m)^{page.stem} - \w")
 
+    def test_each_verb_is_an_item(self):
+        text = (MAN / "psrt-launch.1").read_text()
+        for verb in ("ps", "status", "logs", "attach", "kill", "restart", "replace"):
+            self.assertRegex(text, rf"(?m)^\.TP\n\.B {verb} .*\n[^.\n]")
+
     def test_the_formatter_has_nothing_to_say(self):
         if not shutil.which("groff"):
             print("[SKIP] groff is not installed", flush=True)

@@ -199,6 +199,19 @@ class Marathon(unittest.TestCase):
                              [{"containerPath": "/mnt/data", "hostPath": "/data", "mode": "RO"},
                               {"containerPath": "/out", "hostPath": "/out", "mode": "RW"}])
 
+    def test_flags_behind_the_command_are_its_own(self):
+        app, = self.group("--no-coordinator", "-s", "0", "--image", "mine", "train", "--image", "3", "--jobset")["apps"]
+        self.assertEqual(self.words(app), ["train", "--image", "3", "--jobset"])
+        self.assertEqual(app["container"]["docker"], {"image": "mine"})
+
+    def test_help(self):
+        for words in (["--help"], ["-h"], ["k8s", "--help"]):
+            text = render(*words).partition("OPTIONS OF RENDER\n")[2]
+            for flag in ("--image", "--base-port", "--secret", "--dns-domain", "--marathon-url", "--namespace",
+                         "--jobset"):
+                self.assertRegex(text, rf"(?m)^ +{flag}\b")
+        self.assertIn("render: write marathon, k8s or slurm behind it", render(ok=False))
+
     def test_bad_names(self):
         self.assertIn("Upper", render("marathon", "--set", "name=Upper", "--", "t", ok=False))
         self.assertIn("63", render("marathon", "--set", "name=" + "n" * 60, "--", "t", ok=False))
@@ -393,6 +406,9 @@ class Slurm(unittest.TestCase):
         self.assertEqual(self.options(out), {
             "job-name": "net", "ntasks": "4", "cpus-per-task": "3", "mem-per-cpu": "334M", "gpus-per-task": "1",
             "time": "92", "signal": "B:TERM@60"})
+
+    def test_flags_of_others(self):
+        self.assertIn("--image is for marathon and k8s", render("slurm", "--image", "i", "--", "t", ok=False))
 
     def test_it_starts_the_same_description(self):
         words = ["-w", "2", "-s", "0", "--no-coordinator", "--", "t"] + NASTY
