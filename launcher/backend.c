@@ -40,5 +40,8 @@ psrt_status_t psrti_backend_find(const psrti_job_t *job, const psrti_backend_ops
         return psrti_fail(PSRT_ERR_INVALID, "host %s is not this machine, and the backend is local",
                           other);
     }
-    return psrti_fail(PSRT_ERR_INVALID, "backend %s: there are local, ssh and slurm", name);
+    int rendered = !strcmp(name, "marathon") || !strcmp(name, "k8s");
+    return psrti_fail(PSRT_ERR_INVALID, "backend %s: there are local, ssh and slurm%s%s%s", name,
+                      rendered ? "; psrt-launch render " : "", rendered ? name : "",
+                      rendered ? " writes the job as a file for it" : "");
 }

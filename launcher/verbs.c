@@ -56,6 +56,13 @@ static int usage(const char *verb, const char *text)
     return PSRTI_EXIT_USAGE;
 }
 
+static int bad_option(const char *verb, const char *what, const char *word)
+{
+    char text[128];
+    snprintf(text, sizeof text, "option %s %s", word, what);
+    return usage(verb, text);
+}
+
 static int report(const char *verb, psrt_status_t st)
 {
     fprintf(stderr, "psrt-launch %s: %s\n", verb, psrt_last_error());
@@ -98,8 +105,8 @@ static int parse(int argc, char **argv, int allowed, line_t *line)
                     : id == 'P' || id == 'T' ? FLAG_LINES
                                              : 0;
         if (id == 'h') return print_usage(stdout, verb), -1;
-        if (id == ':') return usage(verb, "an option lacks its argument");
-        if (!(needs & allowed)) return usage(verb, "unknown option");
+        if (id == ':') return bad_option(verb, "lacks its argument", argv[optind - 1]);
+        if (!(needs & allowed)) return bad_option(verb, "is not known here", argv[optind - 1]);
         if (id == 'j') line->job = optarg;
         if (id == 's' && !(line->sig = parse_signal(optarg))) return usage(verb, "no such signal");
         line->json |= id == 'J';

@@ -91,6 +91,9 @@ class Control(LaunchTest):
         self.assertIn("no task worker:7", self.ask("restart", "-j", "one", "worker", "7", code=2))
         self.assertIn("no role or task chief", self.ask("logs", "-j", "one", "chief", code=2))
         self.assertIn("usage: psrt-launch restart", self.ask("restart", code=2))
+        self.assertIn("option --jsn is not known here", self.ask("status", "--jsn", code=2))
+        self.assertIn("option -f is not known here", self.ask("ps", "-f", code=2))
+        self.assertIn("option --signal lacks its argument", self.ask("kill", "--signal", code=2))
         self.assertIn("no such signal", self.ask("kill", "--signal", "FOO", code=2))
         self.finish()
         for proc in (one, two):

@@ -65,6 +65,9 @@ class Options(OptionsTest):
     def test_values(self):
         self.assert_usage("--security none: not one of encrypted, authenticated, off", "--security", "none", "--",
                           "x")
+        self.assert_usage("backend tcp: there are local, ssh and slurm\n", "--backend", "tcp", "--", "x")
+        for name in ("marathon", "k8s"):
+            self.assert_usage(f"; psrt-launch render {name} writes", "--backend", name, "--", "x")
         self.assert_usage("--bind x: not one of cores, none", "--bind", "x", "--", "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
