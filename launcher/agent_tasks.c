@@ -182,6 +182,7 @@ void psrti_agent_tasks_start(psrti_agent_t *agent, psrti_wire_in_t *r)
                               .env.entries = psrti_wire_get_texts(r) };
     const char *directory = psrti_wire_get_text(r);
     launch.grace_ns = psrti_wire_get_u64(r);
+    launch.virtualenv = psrti_wire_get_u8(r);
     launch.listen = psrti_wire_get_u8(r);
     launch.bind_part = psrti_wire_get_u32(r);
     launch.bind_parts = psrti_wire_get_u32(r);

@@ -12,7 +12,7 @@
 #include "launcher/netif.h"
 #include "launcher/wire.h"
 
-#define PSRTI_AGENT_PROTOCOL 1
+#define PSRTI_AGENT_PROTOCOL 2
 
 enum {
     /* agent to controller */
@@ -31,7 +31,7 @@ enum {
     PSRTI_AGENT_OPEN, /* text own address; u32 count of the job's tasks, for each: text name, u32 kind,
                            u8 psrtd, u32 ports, u8 here */
     PSRTI_AGENT_START, /* u32 task, u32 attempt, each port as u32, texts argv, texts environment, text directory,
-                           u64 grace, u8 listen */
+                           u64 grace, u8 virtualenv, u8 listen, u32 part and u32 parts of the cores */
     PSRTI_AGENT_STOP,   /* u32 task, u8 how */
     PSRTI_AGENT_SIGNAL, /* u32 task, u32 signal */
     PSRTI_AGENT_PAUSE,  /* u8 */

@@ -16,12 +16,13 @@
 typedef struct psrti_backend psrti_backend_t;
 
 typedef enum psrti_end_kind {
-    PSRTI_END_EXITED,       /* value: exit code */
-    PSRTI_END_SIGNALED,     /* value: signal */
-    PSRTI_END_CANNOT_RUN,   /* value: errno */
-    PSRTI_END_NO_DIRECTORY, /* it could not be started there; value: errno */
-    PSRTI_END_LOST,         /* what watched over the task was killed */
-    PSRTI_END_HOST_LOST     /* the host went away: no failure of the user's */
+    PSRTI_END_EXITED,        /* value: exit code */
+    PSRTI_END_SIGNALED,      /* value: signal */
+    PSRTI_END_CANNOT_RUN,    /* value: errno */
+    PSRTI_END_NO_DIRECTORY,  /* it could not be started there; value: errno */
+    PSRTI_END_NO_VIRTUALENV, /* nor without; value: errno */
+    PSRTI_END_LOST,          /* what watched over the task was killed */
+    PSRTI_END_HOST_LOST      /* the host went away: no failure of the user's */
 } psrti_end_kind_t;
 
 typedef struct psrti_end {

@@ -177,6 +177,7 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
         .argv = make_argv(job, task),
         .directory = role->directory ? psrti_expand(job, task, role->directory) : NULL,
         .grace_ns = role->grace_ns ? role->grace_ns : job->grace_ns,
+        .virtualenv = role->virtualenv != NULL,
         .listen = psrti_contract_takes_sockets(task),
     };
     if (job->bind == PSRTI_BIND_CORES && role->kind == PSRTI_KIND_WORKER) {

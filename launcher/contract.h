@@ -15,6 +15,7 @@ typedef struct psrti_launch {
     psrti_env_t env; /* all of it, exact bytes */
     char *directory; /* NULL: that of the launcher */
     uint64_t grace_ns;
+    int virtualenv; /* VIRTUAL_ENV is to be there */
     int listen; /* the task's sockets are handed over from PSRTI_LISTEN_FD on; else its ports are
                    released just before it runs */
     unsigned bind_part, bind_parts; /* its share of the host's cores; 0 parts: not bound */

@@ -20,7 +20,8 @@ int psrti_end_code(const psrti_end_t *end)
     case PSRTI_END_SIGNALED: return PSRTI_EXIT_SIGNAL + end->value;
     case PSRTI_END_CANNOT_RUN:
         return end->value == ENOENT ? PSRTI_EXIT_NOT_FOUND : PSRTI_EXIT_CANNOT_RUN;
-    case PSRTI_END_NO_DIRECTORY: return PSRTI_EXIT_CANNOT_RUN;
+    case PSRTI_END_NO_DIRECTORY:
+    case PSRTI_END_NO_VIRTUALENV: return PSRTI_EXIT_CANNOT_RUN;
     default: return PSRTI_EXIT_SIGNAL + SIGKILL;
     }
 }
@@ -32,7 +33,8 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
     double after = (double)(end->time_ns - start_ns) / PSRTI_NS_PER_S;
     *buf = '\0';
     psrti_append(buf, size, &pos, "%s ", task->name);
-    if (end->kind != PSRTI_END_CANNOT_RUN && end->kind != PSRTI_END_NO_DIRECTORY)
+    if (end->kind != PSRTI_END_CANNOT_RUN && end->kind != PSRTI_END_NO_DIRECTORY &&
+        end->kind != PSRTI_END_NO_VIRTUALENV)
         psrti_append(buf, size, &pos, "(pid %d) on %s ", pid, host);
     switch (end->kind) {
     case PSRTI_END_EXITED:
@@ -49,6 +51,10 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
     case PSRTI_END_NO_DIRECTORY:
         psrti_append(buf, size, &pos, "could not be run in directory %s: %s", task->role->directory,
                      strerror(end->value));
+        break;
+    case PSRTI_END_NO_VIRTUALENV:
+        psrti_append(buf, size, &pos, "could not be run in virtual environment %s: %s",
+                     task->role->virtualenv, strerror(end->value));
         break;
     case PSRTI_END_LOST:
         psrti_append(buf, size, &pos, "was lost: its guardian was killed after %.1f s", after);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -74,6 +75,18 @@ static int bind_task(const psrti_guardian_t *g)
     return !sched_setaffinity(0, sizeof share, &share);
 }
 
+/* Without it a python of the system would run the command. A relative one is below the task's directory. */
+static int has_virtualenv(char *const *env)
+{
+    static const char name[] = "VIRTUAL_ENV=";
+    char path[PATH_MAX];
+    while (*env && strncmp(*env, name, sizeof name - 1))
+        env++;
+    errno = ENOENT;
+    return *env && snprintf(path, sizeof path, "%s/bin", *env + sizeof name - 1) < PATH_MAX &&
+           !access(path, X_OK);
+}
+
 static _Noreturn void exec_task(const state_t *s, pid_t guardian, int status_fd)
 {
     const psrti_guardian_t *g = s->g;
@@ -87,6 +100,8 @@ static _Noreturn void exec_task(const state_t *s, pid_t guardian, int status_fd)
         ok = ok && dup2(g->sockets[i], PSRTI_LISTEN_FD + (int)i) >= 0;
     if (!ok || !bind_task(g)) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
     if (g->directory && chdir(g->directory)) fail_start(status_fd, PSRTI_GUARDIAN_NO_DIRECTORY);
+    if (g->virtualenv && !has_virtualenv(g->env))
+        fail_start(status_fd, PSRTI_GUARDIAN_NO_VIRTUALENV);
     restore_inherited(g->inherited);
     environ = (char **)g->env; /* the command is looked for in the PATH of the task */
     execvp(g->argv[0], g->argv);

@@ -24,6 +24,7 @@ typedef enum psrti_guardian_event {
     PSRTI_GUARDIAN_STARTED,    /* pid */
     PSRTI_GUARDIAN_CANNOT_RUN, /* value: errno */
     PSRTI_GUARDIAN_NO_DIRECTORY,
+    PSRTI_GUARDIAN_NO_VIRTUALENV,
     PSRTI_GUARDIAN_EXITED,  /* value: exit code */
     PSRTI_GUARDIAN_SIGNALED /* value: signal */
 } psrti_guardian_event_t;
@@ -51,6 +52,7 @@ typedef struct psrti_guardian {
     const uint16_t *ports; /* that the task is going to bind itself */
     unsigned port_count;
     const char *directory;          /* NULL: the launcher's */
+    int virtualenv;                 /* that of `env` is to be there */
     unsigned bind_part, bind_parts; /* of the cores; 0 parts: not bound */
     const char *job_dir;
     uint64_t grace_ns;

@@ -173,6 +173,9 @@ static void on_message(attempt_t *a, const psrti_guardian_msg_t *msg)
     case PSRTI_GUARDIAN_NO_DIRECTORY:
         report_end(a, PSRTI_END_NO_DIRECTORY, msg->value, msg->time_ns);
         break;
+    case PSRTI_GUARDIAN_NO_VIRTUALENV:
+        report_end(a, PSRTI_END_NO_VIRTUALENV, msg->value, msg->time_ns);
+        break;
     case PSRTI_GUARDIAN_EXITED: report_end(a, PSRTI_END_EXITED, msg->value, msg->time_ns); break;
     case PSRTI_GUARDIAN_SIGNALED:
         report_end(a, PSRTI_END_SIGNALED, msg->value, msg->time_ns);
@@ -245,6 +248,7 @@ static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
         .argv = launch->argv,
         .env = launch->env.entries,
         .directory = launch->directory,
+        .virtualenv = launch->virtualenv,
         .bind_part = launch->bind_part,
         .bind_parts = launch->bind_parts,
         .control = fds->control[1],

@@ -295,6 +295,7 @@ psrt_status_t psrti_remote_start(psrti_backend_t *b, const psrti_task_t *task,
     psrti_wire_put_texts(&w, launch->env.entries);
     psrti_wire_put_text(&w, launch->directory);
     psrti_wire_put_u64(&w, launch->grace_ns);
+    psrti_wire_put_u8(&w, (uint8_t)launch->virtualenv);
     psrti_wire_put_u8(&w, (uint8_t)launch->listen);
     psrti_wire_put_u32(&w, launch->bind_part);
     psrti_wire_put_u32(&w, launch->bind_parts);

@@ -40,13 +40,14 @@ void psrti_tensorboard_add(psrti_job_t *job, const char *directory)
     };
     const psrti_role_t *workers = psrti_job_role_of(job, PSRTI_KIND_WORKER);
     const char *virtualenv = workers ? workers->virtualenv : NULL;
-    if (!(virtualenv && is_in(virtualenv)) && !is_in_path()) {
+    int in_virtualenv = virtualenv && is_in(virtualenv);
+    if (!in_virtualenv && !is_in_path()) {
         if (!job->quiet)
             fprintf(stderr, "psrt-launch: " NAME " is not in PATH%s%s; the job runs without it\n",
                     virtualenv ? " nor in " : "", virtualenv ? virtualenv : "");
         return;
     }
-    char *copy = virtualenv ? psrti_xstrdup(virtualenv) : NULL; /* roles move */
+    char *copy = in_virtualenv ? psrti_xstrdup(virtualenv) : NULL; /* roles move */
     psrti_role_t *role = psrti_job_role(job, NAME);
     if (!role) role = psrti_job_add_role(job, NAME);
     psrti_role_set_argv(role, argv);

@@ -451,6 +451,20 @@ class JobFile(LaunchTest):
         self.assert_nothing_left(at_once=True)
 
 
+    def test_virtualenv_that_is_not_there(self):
+        (self.root / "there" / "bin").mkdir(parents=True)
+        for where, directory, expected in ((self.root / "there", None, 0), ("there", str(self.root), 0),
+                                           ("there", "/", 126), (self.root / "none", None, 126)):
+            worker = {"argv": ["sh", "-c", "echo ran"], "virtualenv": str(where)}
+            if directory:
+                worker["directory"] = directory
+            code, out, err = self.launch("-c", self.file(job(worker, coordinator=False)))
+            self.assertEqual((code, out), (expected, "" if expected else "[worker:0] ran\n"), err)
+            if expected:
+                self.assertIn(f"worker:0 could not be run in virtual environment {where}: No such file", err)
+        self.assert_nothing_left(at_once=True)
+
+
 class HostFile(LaunchTest):
 
     def plan(self, *flags):

@@ -193,6 +193,12 @@ class Hosts(SshTest):
         self.assertNotEqual(code, 0)
         self.assertIn(f"alpha: directory {here}/d, where psrt-launch runs: No such file", err)
 
+    def test_a_virtual_environment_that_is_not_there(self):
+        code, _, err = self.launch("-H", "alpha", "-s", "0", "--no-coordinator", "--set",
+                                   "roles.worker.virtualenv=/no/such", "--", "true")
+        self.assertEqual(code, 126)
+        self.assertIn("worker:0 could not be run in virtual environment /no/such: No such file", err)
+
     def test_port_and_key_from_flags_and_a_jump_host(self):
         plain = self.root / "ssh"  # whose configuration says nothing of port and key
         plain.write_text('#!/bin/sh\nexec ssh -F /dev/null "$@"\n')
