@@ -49,21 +49,23 @@ static psrt_status_t ambiguous(const json_t *list, const char *which)
     return psrti_fail(PSRT_ERR_NOT_FOUND, "which job? running: %s", names);
 }
 
-/* By id any job; by name, or as the only one, one that runs. */
+/* By id any job; by name one that runs, else the last one that ended; without either the only one that runs. */
 psrt_status_t psrti_client_find(const char *which, json_t **job_p)
 {
-    json_t *list = psrti_record_list(), *found = NULL, *job;
+    json_t *list = psrti_record_list(), *found = NULL, *ended = NULL, *job;
     size_t matches = 0;
     for (size_t i = 0; (job = json_array_get(list, i)) != NULL; i++) {
         int by_id = which && !strcmp(which, text_of(job, "id"));
-        int by_name =
-            psrti_client_is_alive(job) && (!which || !strcmp(which, text_of(job, "name")));
-        if (!by_id && !by_name) continue;
+        int alive = psrti_client_is_alive(job);
+        int by_name = !which || !strcmp(which, text_of(job, "name"));
+        if (which && by_name && !alive && !ended) ended = job; /* the newest stand first */
+        if (!by_id && !(by_name && alive)) continue;
         found = job;
         matches = by_id ? 1 : matches + 1;
         if (by_id) break;
     }
     psrt_status_t st = PSRT_OK;
+    if (!matches && ended) found = ended, matches = 1;
     if (matches == 1)
         *job_p = json_incref(found);
     else

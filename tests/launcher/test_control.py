@@ -141,8 +141,9 @@ class Control(LaunchTest):
         ended = next(j for j in self.jobs("-a") if j["id"] == job)
         self.assertEqual(ended["exit_code"], 143)
         self.assertIn("stopped by psrt-launch kill", ended["verdict"])
-        self.assertIn("ended, 143: the job was stopped by psrt-launch kill",
-                      self.ask("status", job))
+        for which in (job, "back"):
+            self.assertIn("ended, 143: the job was stopped by psrt-launch kill", self.ask("status", which))
+        self.assertIn("does not run any more", self.ask("attach", "back", code=69))
         with open(os.path.join(ended["log_dir"], "output")) as output:
             self.assertIn("psrt-launch: the job was stopped", output.read())
         self.assertIn(f"does not run any more; its logs are in {ended['log_dir']}",
