@@ -38,6 +38,25 @@ class Options(OptionsTest):
         self.assertEqual((code, err), (69, ""))
         self.assertRegex(out, r"\Anohost\.invalid: .+\n\Z")
 
+    def test_how_ssh_is_called(self):
+        fake = self.root / "ssh"
+        fake.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{self.root}/called.$$\nexit 255\n")
+        fake.chmod(0o755)
+        hosts = self.root / "hosts"
+        hosts.write_text("h1:2\nu@h2:1 port=2222\n")
+        code, out, err = self.launch("--hostfile", str(hosts), "--connect-timeout", "4s", "-w", "3", "-s", "0",
+                                     "--no-coordinator", "--", "true", env={"PSRT_LAUNCH_SSH": str(fake)})
+        self.assertEqual((code, out), (69, ""))
+        self.assertIn("2 of 2 hosts cannot be used: ", err)
+        called = sorted((f.read_text().split("\0") for f in self.root.glob("called.*")), key=lambda c: "h2" in " ".join(c))
+        self.assertEqual(len(called), 2)
+        for words in called:
+            self.assertIn("-oBatchMode=yes", words)
+            self.assertIn("-oConnectTimeout=4", words)
+        self.assertEqual([words[words.index("--") + 1] for words in called], ["h1", "h2"])
+        self.assertFalse({"-p2222", "-lu"} & set(called[0]))
+        self.assertLessEqual({"-p2222", "-lu"}, set(called[1]))
+
     def test_what_has_no_effect_is_said(self):
         code, out, err = self.launch("--no-coordinator", "-s", "0", "--set", "roles.worker.image=i", "--", "echo", "x")
         self.assertEqual((code, out), (0, "[worker:0] x\n"))

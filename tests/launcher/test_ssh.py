@@ -365,8 +365,12 @@ class Deaths(SshTest):
     def test_agent_and_a_guardian(self):
         proc = self.begin_stubborn()
         self.kill(*self.named("alpha", "psrt-agent"), *self.named("alpha", "psrt-guardian"))
-        self.end(proc)
-        # As on one machine, what cleared the job from its environment is out of reach then: tearDown ends it.
+        code, _, err = self.end(proc)
+        self.assertNotEqual(code, 0)
+        self.assertIn("host alpha was lost", err)
+        self.wait_for(lambda: not any(self.remote_left()[h] for h in ("beta", "gamma")),
+                      lambda: f"left: {self.remote_left()}")
+        # On alpha, as on one machine, what cleared the job from its environment is out of reach: tearDown ends it.
 
     def test_interrupted(self):
         proc = self.begin("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
