@@ -22,7 +22,19 @@ static const psrt_transport_ops_t *const shm = &psrti_transport_shm;
 
 /* ---- death ------------------------------------------------------------------------------------ */
 
-/* A process that listens, holds what it gets, and sleeps on wait_fd when there is nothing to do. */
+#define TALK 500 /* messages: more than a turn takes, less than a lane has room for */
+
+/* Says much at once, and that it did. */
+static void talk(int report)
+{
+    psrt_hdr_t hdr = { .type = PSRTI_T_ACK };
+    for (unsigned i = 0; i < TALK; i++)
+        if (shm->send(rig.b.ep, &hdr, NULL, 0, 0, NULL) != PSRT_OK) _exit(3);
+    if (write(report, "!", 1) != 1) _exit(3);
+}
+
+/* A process that listens, holds what it gets, answers a CTRL with many messages, and sleeps on wait_fd when
+ * there is nothing to do. */
 static void server(int report, int fork_before_end)
 {
     side_t *side = &rig.b;
@@ -39,6 +51,10 @@ static void server(int report, int fork_before_end)
                     pause();
             }
             if (write(report, &pid, sizeof pid) != sizeof pid) _exit(3);
+        }
+        if (side->messages && side->last_type == PSRTI_T_CTRL) {
+            side->messages = 0;
+            talk(report);
         }
         struct pollfd fd = { .fd = shm->wait_fd(side->iface), .events = POLLIN };
         if (shm->arm(side->iface) == PSRT_OK) poll(&fd, 1, -1);
@@ -114,6 +130,26 @@ Test(shm_process, killed_with_child, .timeout = 120)
     cr_assert_eq(rig.a.done, 3);
     cr_assert_eq(kill(grandchild, 0), 0, "the grandchild was meant to live");
     kill(grandchild, SIGKILL);
+    server_killed(pid, report);
+}
+
+/* A send that finds its peer dead does not cost what the peer had said. */
+Test(shm_process, killed_after_a_talk, .timeout = 120)
+{
+    int report;
+    char said;
+    void *memory;
+    siginfo_t info;
+    pid_t pid = server_start(0, &report);
+    cr_assert_eq(shm->mem_alloc(rig.a.iface, MIB, &memory), PSRT_OK);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_CTRL, &report, sizeof report), PSRT_OK);
+    cr_assert_eq(read(report, &said, 1), 1);
+    kill(pid, SIGKILL);
+    cr_assert_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_PUSH, memory, MIB), PSRT_ERR_PEER_LOST);
+    RIG_UNTIL(rig.a.lost == 1);
+    cr_assert_eq(rig.a.why, PSRT_ERR_PEER_LOST);
+    cr_assert_eq(rig.a.messages, TALK);
     server_killed(pid, report);
 }
 
@@ -223,7 +259,7 @@ Test(shm_process, no_descriptors, .timeout = 240)
 }
 
 /* The copy of a message finds no descriptor: send says so, and the endpoint, which now misses a
- * message, is lost; others are not. */
+ * message, takes no more of them and is lost; others are not. */
 Test(shm_process, no_descriptor_for_a_copy, .timeout = 120)
 {
     enum { LEN = 3 * MIB };
@@ -238,7 +274,9 @@ Test(shm_process, no_descriptor_for_a_copy, .timeout = 120)
     cr_assert_eq(side_send(&rig.a, PSRTI_T_CTRL, data, LEN), PSRT_ERR_LIMIT);
     cr_assert(strstr(psrt_last_error(), "RLIMIT_NOFILE"), "%s", psrt_last_error());
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_assert_eq(side_send(&rig.a, PSRTI_T_CTRL, data, 10), PSRT_ERR_PEER_LOST);
     RIG_UNTIL(rig.a.lost == 1 && rig.b.lost == 1);
+    cr_assert_eq(rig.b.messages, 0, "after one that is missing");
     cr_assert_eq(rig.a.why, PSRT_ERR_LIMIT);
     cr_assert_eq(rig.b.why, PSRT_ERR_PEER_LOST);
     rig_connect();

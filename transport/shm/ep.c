@@ -312,7 +312,7 @@ psrt_status_t psrti_shm_send(psrt_ep_t *ep_, const psrt_hdr_t *hdr, const void *
     shm_ep_t *ep = (shm_ep_t *)ep_;
     (void)flags; /* waking costs nothing while the peer is awake, and is done once */
     if (ep->state < SHM_UP) return again(ep, 0, true);
-    if (ep->state != SHM_UP) return PSRT_ERR_PEER_LOST;
+    if (ep->state != SHM_UP || ep->failed != PSRT_OK) return PSRT_ERR_PEER_LOST;
     uint64_t announced;
     if (psrti_frame_payload(hdr, &announced) != PSRT_OK || announced != len)
         return psrti_fail(PSRT_ERR_INVALID, "shm: the header does not announce %llu bytes",

@@ -262,6 +262,13 @@ static unsigned retired_some(shm_ep_t *ep)
     return events;
 }
 
+/* The peer writes no more, or has closed. */
+static bool is_over(const shm_ep_t *ep)
+{
+    return ep->gone || ep->failed == PSRT_ERR_PEER_LOST ||
+           atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
+}
+
 unsigned psrti_shm_ep_poll(shm_ep_t *ep)
 {
     shm_iface_t *iface = shm_iface_of(ep);
@@ -272,11 +279,11 @@ unsigned psrti_shm_ep_poll(shm_ep_t *ep)
     if (ep->state != SHM_UP) return 0;
 
     /* Read before the lane: what was sent before the end is delivered before the loss. */
-    bool over = ep->gone || atomic_load_explicit(&ep->peer->closed, memory_order_acquire);
+    bool over = is_over(ep);
     unsigned events = retired_some(ep);
     events += recv_some(ep, over);
     if (ep->state != SHM_UP) return events;
-    if (ep->failed != PSRT_OK) {
+    if (ep->failed != PSRT_OK && (over || ep->failed != PSRT_ERR_PEER_LOST)) {
         psrti_shm_ep_lose(ep, ep->failed, psrt_status_text(ep->failed));
     } else if (over) {
         closed_by_peer(ep);
