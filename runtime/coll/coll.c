@@ -11,6 +11,13 @@
 
 typedef psrti_comm_t comm_t;
 
+/* Whole lines: data are cut at them. */
+static uint64_t message_of(const psrti_coll_params_t *params)
+{
+    uint64_t most = params->message ? params->message : PSRTI_COLL_MESSAGE;
+    return PSRTI_MIN(most, PSRTI_COLL_MESSAGE) / PSRTI_COLL_LINE * PSRTI_COLL_LINE;
+}
+
 psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_coll_env_t *env,
                                 psrti_coll_t **coll_p)
 {
@@ -22,6 +29,7 @@ psrt_status_t psrti_coll_create(const psrti_coll_params_t *params, const psrti_c
         return PSRT_ERR_NO_MEMORY;
     }
     coll->p = *params;
+    coll->p.message = message_of(params);
     if (params->tune) coll->tune = *params->tune;
     coll->p.tune = NULL;
     coll->env = *env;

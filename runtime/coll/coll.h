@@ -30,6 +30,7 @@
 #define PSRTI_COLL_WINDOW 8  /* chunks of an operation that a member may be ahead of another */
 #define PSRTI_COLL_NAME 255  /* bytes of a communicator's name at most */
 #define PSRTI_COLL_NOTE 1024 /* bytes of a note at most */
+#define PSRTI_COLL_MESSAGE (16u << 20) /* bytes of a message of several blocks at most */
 
 typedef struct psrti_coll psrti_coll_t;
 typedef struct psrti_comm psrti_comm_t;
@@ -105,6 +106,8 @@ typedef struct psrti_coll_params {
         eager; /* bytes of an operation sent to a peer that has not begun it; the same on all ranks */
     uint64_t
         chunk; /* bytes of a block that travel at once; the same on all ranks                   */
+    uint64_t
+        message; /* bytes that the links take at once; the same on all ranks; 0, or above it: PSRTI_COLL_MESSAGE */
     uint64_t
         timeout; /* ns without progress after which an operation fails; 0: never                   */
     uint64_t

@@ -12,6 +12,7 @@
 #include "transport/frame.h"
 
 #define PSRTI_COLL_SMALL 4096 /* payloads up to this are copied when they come too early */
+#define PSRTI_COLL_LINE 64    /* bytes at whose multiples data are cut */
 #define PSRTI_COLL_ACTIVE 4   /* chunks of an operation that are worked on at once       */
 #define PSRTI_COLL_HISTORY 64 /* calls remembered after they ended                       */
 #define PSRTI_COLL_TEXT 512   /* bytes of a failure's text                               */
@@ -64,7 +65,7 @@ typedef struct psrti_collcard {
     uint32_t handle; /* of its communicator */
     uint64_t host;
     uint32_t place, tune; /* tune: hash of its rules */
-    uint64_t chunk, eager;
+    uint64_t message, chunk, eager;
 } psrti_collcard_t;
 
 /* An OPEN that no communicator here has asked for yet. */

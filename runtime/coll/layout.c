@@ -7,8 +7,7 @@
 #include "kernels/reduce.h"
 #include "runtime/coll/coll_int.h"
 
-#define LINE 64                 /* bytes at whose multiples data are cut */
-#define MESSAGE_MAX (16u << 20) /* bytes of a message of several blocks, at most */
+#define LINE PSRTI_COLL_LINE
 
 typedef psrti_collrun_t run_t;
 typedef psrti_collexec_t exec_t;
@@ -89,11 +88,12 @@ static uint64_t to_cut(const psrti_comm_t *comm, const psrti_coll_call_t *call)
 psrti_collcut_t psrti_layout_cut(const psrti_collop_t *op, uint32_t size, uint32_t nblocks)
 {
     psrti_collcut_t cut = { .layout = layout_of(op->call.what), .chunks = 1 };
+    const psrti_coll_params_t *p = &op->comm->coll->p;
     uint64_t n = to_cut(op->comm, &op->call), line = LINE / size;
-    uint64_t most = PSRTI_MAX(1, op->comm->coll->p.chunk / size);
+    uint64_t most = PSRTI_MAX(1, PSRTI_MIN(p->chunk, p->message) / size);
 
     if (cut.layout == PSRTI_LAYOUT_CUT)
-        most = PSRTI_MAX(most, PSRTI_MIN(most * PSRTI_MAX(1, nblocks), MESSAGE_MAX / size));
+        most = PSRTI_MAX(most, PSRTI_MIN(most * PSRTI_MAX(1, nblocks), p->message / size));
     cut.elements = n;
     if (n <= most) return cut;
     cut.chunks = divide_up(n, most);
@@ -113,7 +113,7 @@ int psrti_layout_splits(const psrti_collop_t *op, uint8_t algorithm, uint32_t si
     if (cut.layout != PSRTI_LAYOUT_PARTS) return cut.layout == PSRTI_LAYOUT_V;
     uint64_t widest =
         psrti_coll_plan_widest(psrti_layout_collective(op->call.what), algorithm, op->comm->topo);
-    return cut.chunks > 1 || cut.elements > MESSAGE_MAX / size / widest;
+    return cut.chunks > 1 || cut.elements > op->comm->coll->p.message / size / widest;
 }
 
 /* Bytes that come this way at most. */

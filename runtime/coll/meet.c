@@ -31,7 +31,8 @@ static void send_open(comm_t *comm, uint32_t member)
 {
     const psrti_coll_params_t *p = &comm->coll->p;
     uint8_t where[OPEN_BYTES];
-    psrt_hdr_t hdr = { .seq = comm->key,
+    psrt_hdr_t hdr = { .table = (uint32_t)p->message,
+                       .seq = comm->key,
                        .offset = comm->handle,
                        .step = p->chunk,
                        .term = (uint32_t)PSRTI_MIN(p->eager, UINT32_MAX),
@@ -48,6 +49,7 @@ static int read_card(const psrt_msg_t *msg, psrti_collcard_t *card)
     const psrt_hdr_t *hdr = &msg->hdr;
     if (!hdr->offset || hdr->offset > UINT32_MAX || msg->len != OPEN_BYTES || !msg->data) return 0;
     *card = (psrti_collcard_t){ .handle = (uint32_t)hdr->offset,
+                                .message = hdr->table,
                                 .chunk = hdr->step,
                                 .eager = hdr->term,
                                 .host = psrti_get64(msg->data),
@@ -80,15 +82,33 @@ static void assembled(comm_t *comm)
     psrti_coll_end(op, PSRT_OK, NULL);
 }
 
-static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard_t *card)
+/* The first number that differs: its text is added. 0: none does. */
+static int differs(const comm_t *comm, const psrti_collcard_t *card, char *text, size_t *at)
 {
     const psrti_coll_params_t *p = &comm->coll->p;
+    const struct {
+        const char *name;
+        uint64_t theirs, ours;
+    } numbers[] = { { "PSRT_COLL_CHUNK", card->chunk, p->chunk },
+                    { "PSRT_COLL_EAGER", card->eager, PSRTI_MIN(p->eager, UINT32_MAX) },
+                    { "PSRT_MAX_MESSAGE, of which up to 16 MiB count,", card->message,
+                      p->message } };
+    for (size_t i = 0; i < PSRTI_COUNT(numbers); i++) {
+        if (numbers[i].theirs == numbers[i].ours) continue;
+        (void)psrti_append(text, PSRTI_COLL_TEXT, at,
+                           "%s %llu, rank %u has %llu; it must be the same on all ranks",
+                           numbers[i].name, (unsigned long long)numbers[i].theirs, comm->rank,
+                           (unsigned long long)numbers[i].ours);
+        return 1;
+    }
+    return 0;
+}
+
+static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard_t *card)
+{
     char text[PSRTI_COLL_TEXT], name[128];
     size_t at = 0;
-    uint64_t eager = PSRTI_MIN(p->eager, UINT32_MAX);
     int same_rules = card->tune == psrti_comm_rules(comm)->hash;
-    int same_chunk = card->chunk == p->chunk;
-    if (same_rules && same_chunk && card->eager == eager) return 1;
     (void)psrti_append(text, sizeof text, &at, "%s: %s has ", comm->title,
                        psrti_member_name(comm, member, name));
     if (!same_rules)
@@ -97,12 +117,8 @@ static int has_same_settings(comm_t *comm, uint32_t member, const psrti_collcard
                            "file that it names, or `tune` of psrt_comm_params_t, must be the same "
                            "on all ranks",
                            comm->rank);
-    else
-        (void)psrti_append(text, sizeof text, &at,
-                           "PSRT_COLL_%s %llu, rank %u has %llu; it must be the same on all ranks",
-                           same_chunk ? "EAGER" : "CHUNK",
-                           (unsigned long long)(same_chunk ? card->eager : card->chunk), comm->rank,
-                           (unsigned long long)(same_chunk ? eager : p->chunk));
+    else if (!differs(comm, card, text, &at))
+        return 1;
     psrti_comm_fail(comm, PSRT_ERR_MISMATCH, text);
     return 0;
 }

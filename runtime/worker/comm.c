@@ -40,6 +40,7 @@ psrt_status_t psrti_comms_open(psrti_worker_t *w)
         .kernels = w->kernels,
         .eager = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_EAGER),
         .chunk = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_CHUNK),
+        .message = psrti_config_u64(w->p.config, PSRTI_CONF_MAX_MESSAGE),
         .timeout = psrti_config_u64(w->p.config, PSRTI_CONF_COLL_TIMEOUT),
         .tune = &tune,
         .grace = GRACE_NS,

@@ -187,6 +187,23 @@ class Collectives(JobTest):
         every(w, "wait")
         self.finish(job, w)
 
+    def test_one_that_is_stopped_after_it_left_is_not_waited_for(self):
+        job, w = self.world(3, PSRT_TRANSPORT="shm", PSRT_HEARTBEAT="50ms", PSRT_LEASE="1s")
+        every(w, "comm 1 0,1,2")
+        w[0].cmd("start 0 broadcast f32 sum 10000 0")
+        w[0].cmd("wait")
+        w[0].cmd("free 0")
+        w[0].kill(signal.SIGSTOP)
+        every(w[1:], "run 0 broadcast f32 sum 10000 0")
+        for status, text in answers(w[1:], "run 1 barrier f32 sum 0 0"):
+            self.assertEqual(status, "PSRT_ERR_PEER_LOST", text)
+        job.stop()
+
+    def test_messages_of_several_blocks_keep_to_the_limit(self):
+        job, w = self.world(4, PSRT_MAX_MESSAGE="256KiB", PSRT_COLL_TUNE="reduce_scatter::halving")
+        every(w, "run 0 reduce_scatter f32 sum 60000 0", LONG)
+        self.finish(job, w)
+
     def test_who_has_not_called_is_named(self):
         for transport in ("shm", "zmq"):
             with self.subTest(transport=transport):

@@ -58,9 +58,10 @@ static void by_algorithm(uint8_t what, uint8_t algorithm, uint32_t n, uint32_t *
     static psrti_coll_tune_t rules;
     cr_assert_eq(psrti_coll_tune_parse(tune, "tune", 0, &rules), PSRT_OK);
     psrti_coll_params_t params = { .tune = &rules };
-    if (*salt % 3 == 1) params.chunk = 64, params.eager = 128;
+    if (*salt % 3 == 1) params.chunk = 64, params.eager = 128, params.message = 128;
     if (*salt % 3 == 2) params.chunk = 1 << 20, params.eager = 1 << 16;
     fb_open(&fb, n, 1 + *salt, &params);
+    fb.most = params.message; /* else the links refuse it */
     if (*salt % 2) fb.by_ref = UINT64_MAX;
     fb_world(&fb, "w", comms);
     fb.on_ended = call_ended;

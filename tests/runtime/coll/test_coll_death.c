@@ -466,6 +466,7 @@ static void settings_differ(psrti_coll_params_t other, const char *name, const c
     fb_kill(&fb, 1);
     if (other.chunk) fb.params.chunk = other.chunk;
     if (other.eager) fb.params.eager = other.eager;
+    if (other.message) fb.params.message = other.message;
     if (other.tune) fb.params.tune = other.tune;
     fb_restart(&fb, 1);
     for (uint32_t r = 0; r < 2; r++)
@@ -483,6 +484,8 @@ Test(coll_death, settings_must_be_the_same)
     cr_assert_eq(psrti_coll_tune_parse("allreduce::ring", "a test", 0, &tune), PSRT_OK);
     settings_differ((psrti_coll_params_t){ .chunk = 512 }, "PSRT_COLL_CHUNK", "512", "256");
     settings_differ((psrti_coll_params_t){ .eager = 2048 }, "PSRT_COLL_EAGER", "2048", "1024");
+    settings_differ((psrti_coll_params_t){ .message = 1000 }, "PSRT_MAX_MESSAGE", "960",
+                    "16777216");
     settings_differ((psrti_coll_params_t){ .tune = &tune }, "other rules", "PSRT_COLL_TUNE",
                     "`tune` of psrt_comm_params_t");
 }

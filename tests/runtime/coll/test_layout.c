@@ -8,6 +8,7 @@
 /* Two hosts of 8 ranks. */
 static void open_comm(psrti_comm_t *comm, psrti_coll_tune_t *tune, const char *rules)
 {
+    static psrti_coll_t coll = { .p.message = PSRTI_COLL_MESSAGE };
     uint64_t host[RANKS];
     uint32_t place[RANKS];
     for (uint32_t r = 0; r < RANKS; r++) {
@@ -15,9 +16,9 @@ static void open_comm(psrti_comm_t *comm, psrti_coll_tune_t *tune, const char *r
         place[r] = r;
     }
     cr_assert_eq(psrti_coll_tune_parse(rules, "a test", 0, tune), PSRT_OK);
-    *comm = (psrti_comm_t){ .size = RANKS,
-                            .topo = psrti_coll_topo_new(RANKS, host, place),
-                            .tune = tune };
+    *comm = (psrti_comm_t){
+        .coll = &coll, .size = RANKS, .topo = psrti_coll_topo_new(RANKS, host, place), .tune = tune
+    };
     cr_assert_not_null(comm->topo);
 }
 
