@@ -10,11 +10,6 @@
 #include "runtime/core/session.h"
 #include "runtime/server/server_int.h"
 
-#define WRITE_GBPS 12u                 /* slower than that: past the caches      */
-#define WRITE_TRY_BYTES (256u << 10)   /* written in the caches to find out...   */
-#define WRITE_TRIES 4                  /* so many times, as an interrupt is slow */
-#define WRITE_PAST_BYTES (64ull << 20) /* written past them until it is tried    */
-
 /* ---- the shard of a thread ---------------------------------------------------------------------- */
 
 static psrt_status_t shard_send(void *arg, void *link, psrt_hdr_t *hdr, const void *data,
@@ -36,27 +31,10 @@ static void *shard_alloc(void *arg, uint64_t bytes)
 
 static void shard_free(void *arg, void *ptr) { psrti_net_free(((sthread_t *)arg)->net, ptr); }
 
-/* Lines that another core has just read are written at 40 GB/s, or at 2, as the cores share a cache or do
- * not; past the caches it is 20 in both cases. So it is tried how fast it goes. */
 static void shard_write(void *arg, void *dst, const void *src, uint64_t bytes)
 {
     sthread_t *t = arg;
-    if (t->past) {
-        t->server->kernels->stream(dst, src, bytes);
-        t->past -= PSRTI_MIN(t->past, bytes);
-        return;
-    }
-    uint64_t start = psrti_now_ns();
-    t->server->kernels->copy(dst, src, bytes);
-    t->tried_ns += psrti_now_ns() - start;
-    t->tried_bytes += bytes;
-    if (t->tried_bytes < WRITE_TRY_BYTES) return;
-    t->slow_tries = t->tried_bytes < WRITE_GBPS * t->tried_ns ? t->slow_tries + 1 : 0;
-    if (t->slow_tries == WRITE_TRIES) {
-        t->past = WRITE_PAST_BYTES;
-        t->slow_tries = 0;
-    }
-    t->tried_bytes = t->tried_ns = 0;
+    psrti_writer_write(&t->writer, t->server->kernels, dst, src, bytes);
 }
 
 /* UP and LOST follow through on_link; a link that is there already is on its way. */

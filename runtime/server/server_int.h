@@ -12,6 +12,7 @@
 #include "runtime/core/net.h"
 #include "runtime/server/server.h"
 #include "runtime/server/shard.h"
+#include "runtime/server/writer.h"
 
 typedef struct sthread {
     psrti_server_t *server;
@@ -26,9 +27,8 @@ typedef struct sthread {
     struct entry *first, **last;
     atomic_int filled; /* the inbox has something */
     uint64_t last_loop, frozen;
-    unsigned turns;                       /* since the shard's progress */
-    uint64_t tried_bytes, tried_ns, past; /* see shard_write */
-    unsigned slow_tries;
+    unsigned turns; /* since the shard's progress */
+    psrti_writer_t writer;
     psrti_spin_t spin;
 } sthread_t;
 

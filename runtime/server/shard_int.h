@@ -11,10 +11,9 @@
 #include "runtime/server/window.h"
 #include "transport/frame.h"
 
-#define PSRTI_APPLY_BLOCK 65536u  /* bytes of gradient folded and applied at once: stays in L2 */
-#define PSRTI_MASTER_BLOCK 16384u /* the same where the values are written out too: in L1      */
-#ifndef PSRTI_MASTER_BYTES        /* the simulator has no large slices */
-#define PSRTI_MASTER_BYTES 8192u  /* of a slice from which on a master may pay                 */
+#define PSRTI_APPLY_BLOCK 65536u /* bytes of gradient folded and applied at once: stays in L2 */
+#ifndef PSRTI_MASTER_BYTES       /* the simulator has no large slices */
+#define PSRTI_MASTER_BYTES 8192u /* of a slice from which on a master may pay                 */
 #endif
 #ifndef PSRTI_ACK_RUN   /* the simulator has fewer, so that they run on */
 #define PSRTI_ACK_RUN 8 /* numbers that an ACK answers at most          */
@@ -236,6 +235,8 @@ void psrti_params_for(const psrti_slice_t *slice, double params[PSRT_OPTIMIZER_M
 /* master.c */
 /* Before an update: makes a master if it pays, and drops one that does not. */
 void psrti_master_review(psrti_shard_t *s, psrti_slice_t *slice);
+/* Bytes of an update that are made, then written out. */
+uint64_t psrti_master_block(const psrti_shard_t *s, const psrti_slice_t *slice);
 /* Writes n new values of the master, from element `at` of the slice on, into the block that is sent. */
 void psrti_master_publish(psrti_shard_t *s, const psrti_slice_t *slice, uint64_t at,
                           const void *values, uint64_t n, psrti_block_t *out);

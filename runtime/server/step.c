@@ -113,7 +113,8 @@ psrt_status_t psrti_apply(psrti_shard_t *s, psrti_slice_t *slice, uint64_t first
     double params[PSRT_OPTIMIZER_MAX_PARAMS];
     psrti_params_for(slice, params);
     psrt_apply_t blk = { .params = params, .t = slice->updates + 1 };
-    uint64_t step = (slice->master ? PSRTI_MASTER_BLOCK : PSRTI_APPLY_BLOCK) / t->acc_bytes;
+    uint64_t step =
+        (slice->master ? psrti_master_block(s, slice) : PSRTI_APPLY_BLOCK) / t->acc_bytes;
     for (uint64_t i = 0; i < len; i += step) {
         blk.n = PSRTI_MIN(step, len - i);
         blk.grad = combine(s, t, acc ? (const char *)acc + i * t->acc_bytes : NULL,

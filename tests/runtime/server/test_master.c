@@ -101,10 +101,12 @@ Test(master, goes_when_nobody_reads)
 
 /* What the environment writes is what readers find; it is asked for slices of some size only. */
 static unsigned writes;
+static uint64_t written;
 static void spy(void *arg, void *dst, const void *src, uint64_t bytes)
 {
     (void)arg;
     writes++;
+    written += bytes;
     memcpy(dst, src, bytes);
 }
 
@@ -114,8 +116,21 @@ Test(master, is_written_by_the_environment)
     fx->shard->env.write = spy;
     size_t reader = hold(fx);
     push(fx, 0, PSRTI_SLICE_ELEMS, 1);
-    cr_assert(writes > 1);
+    cr_assert_eq(written, PSRTI_SLICE_ELEMS * sizeof(float));
+    cr_assert_eq(writes, written / psrti_master_block(fx->shard, slice_of(fx)));
     are(slice_of(fx)->cur->data, 0, PSRTI_SLICE_ELEMS, 1);
+    fx_done(fx, reader);
+    fx_close(fx);
+}
+
+Test(master, small_slices_are_written_past_the_caches)
+{
+    fx_t *fx = open_table(ELEMS);
+    fx->shard->env.write = spy;
+    size_t reader = hold(fx);
+    push(fx, 0, ELEMS, 1);
+    cr_assert_eq(writes, 0u);
+    are(slice_of(fx)->cur->data, 0, ELEMS, 1);
     fx_done(fx, reader);
     fx_close(fx);
 }
