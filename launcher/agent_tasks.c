@@ -50,12 +50,14 @@ static void on_failed(void *arg, const char *text)
     psrti_agent_send(arg, &w);
 }
 
-static void on_started(void *arg, const psrti_task_t *task, const char *host, int pid)
+static void on_started(void *arg, const psrti_task_t *task, const char *host, int pid,
+                       const char *bound)
 {
     psrti_wire_out_t w = { 0 };
     begin(&w, PSRTI_AGENT_STARTED, task);
     psrti_wire_put_text(&w, host);
     psrti_wire_put_u32(&w, (uint32_t)pid);
+    psrti_wire_put_text(&w, bound);
     psrti_agent_send(arg, &w);
 }
 
@@ -184,6 +186,7 @@ void psrti_agent_tasks_start(psrti_agent_t *agent, psrti_wire_in_t *r)
     launch.grace_ns = psrti_wire_get_u64(r);
     launch.virtualenv = psrti_wire_get_u8(r);
     launch.listen = psrti_wire_get_u8(r);
+    uint8_t bind = psrti_wire_get_u8(r);
     launch.bind_part = psrti_wire_get_u32(r);
     launch.bind_parts = psrti_wire_get_u32(r);
     while (launch.env.entries[launch.env.count])
@@ -191,8 +194,9 @@ void psrti_agent_tasks_start(psrti_agent_t *agent, psrti_wire_in_t *r)
     launch.env.capacity = launch.env.count + 1;
     psrti_hostenv_add(&launch.env);
     launch.directory = directory ? psrti_xstrdup(directory) : NULL;
-    r->bad |= !psrti_wire_is_done(r) || !launch.argv[0] ||
-              (launch.bind_parts && launch.bind_part >= launch.bind_parts);
+    r->bad |= !psrti_wire_is_done(r) || !launch.argv[0] || bind > PSRTI_BIND_NUMA ||
+              (bind && launch.bind_part >= launch.bind_parts);
+    launch.bind = (psrti_bind_t)bind;
     if (!r->bad && psrti_backend_local.start(agent->tasks.backend, task, &launch))
         report_no_start(agent, task);
     psrti_launch_clear(&launch);

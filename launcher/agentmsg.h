@@ -12,7 +12,7 @@
 #include "launcher/netif.h"
 #include "launcher/wire.h"
 
-#define PSRTI_AGENT_PROTOCOL 2
+#define PSRTI_AGENT_PROTOCOL 3
 
 enum {
     /* agent to controller */
@@ -20,7 +20,7 @@ enum {
     PSRTI_AGENT_PROBED,    /* u64: bit i: the neighbour's address i leads to it */
     PSRTI_AGENT_OPENED,    /* text job directory; each port of each of its tasks as u32 */
     PSRTI_AGENT_FAILED,    /* text; it cannot take part */
-    PSRTI_AGENT_STARTED,   /* u32 task, text host, u32 pid */
+    PSRTI_AGENT_STARTED,   /* u32 task, text host, u32 pid, text: what it is bound to */
     PSRTI_AGENT_OUTPUT,    /* u32 task, u8 descriptor, bytes; none: its end */
     PSRTI_AGENT_ENDED,     /* u32 task, u32 kind, u32 value, u64 time by its own clock */
     PSRTI_AGENT_GONE,      /* u32 task */
@@ -31,7 +31,7 @@ enum {
     PSRTI_AGENT_OPEN, /* text own address; u32 count of the job's tasks, for each: text name, u32 kind,
                            u8 psrtd, u32 ports, u8 here */
     PSRTI_AGENT_START, /* u32 task, u32 attempt, each port as u32, texts argv, texts environment, text directory,
-                           u64 grace, u8 virtualenv, u8 listen, u32 part and u32 parts of the cores */
+                           u64 grace, u8 virtualenv, u8 listen, u8 bind, u32 part and u32 parts */
     PSRTI_AGENT_STOP,   /* u32 task, u8 how */
     PSRTI_AGENT_SIGNAL, /* u32 task, u32 signal */
     PSRTI_AGENT_PAUSE,  /* u8 */

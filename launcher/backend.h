@@ -44,7 +44,8 @@ typedef struct psrti_backend_events {
     void (*ready)(void *arg); /* the job's dir and coordinator, addresses of hosts, ports of tasks
                                  are filled in; tasks may be started */
     void (*failed)(void *arg, const char *text); /* with a verdict on each host that failed */
-    void (*started)(void *arg, const psrti_task_t *task, const char *host, int pid);
+    void (*started)(void *arg, const psrti_task_t *task, const char *host, int pid,
+                    const char *bound); /* empty: there is nothing to tell of it */
     void (*output)(void *arg, const psrti_task_t *task, int fd, const char *data, size_t len);
     void (*ended)(void *arg, const psrti_task_t *task, const psrti_end_t *end);
     void (*gone)(void *arg, const psrti_task_t *task); /* no process of it is left */

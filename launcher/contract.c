@@ -180,7 +180,8 @@ void psrti_contract_make(const psrti_job_t *job, const psrti_task_t *task, psrti
         .virtualenv = role->virtualenv != NULL,
         .listen = psrti_contract_takes_sockets(task),
     };
-    if (job->bind == PSRTI_BIND_CORES && role->kind == PSRTI_KIND_WORKER) {
+    if (job->bind && role->kind == PSRTI_KIND_WORKER) {
+        launch->bind = job->bind;
         launch->bind_part = task->local_rank;
         launch->bind_parts = task->local_size;
     }

@@ -18,7 +18,8 @@ typedef struct psrti_launch {
     int virtualenv; /* VIRTUAL_ENV is to be there */
     int listen; /* the task's sockets are handed over from PSRTI_LISTEN_FD on; else its ports are
                    released just before it runs */
-    unsigned bind_part, bind_parts; /* its share of the host's cores; 0 parts: not bound */
+    psrti_bind_t bind;              /* to a share of what */
+    unsigned bind_part, bind_parts; /* its share on the host, unless PSRTI_BIND_NONE */
 } psrti_launch_t;
 
 /* The task's addresses are known. */

@@ -19,7 +19,6 @@
 #include <uv.h>
 
 #include "base/util.h"
-#include "launcher/bind.h"
 #include "launcher/cgroup.h"
 #include "launcher/contract.h"
 #include "launcher/jobdir.h"
@@ -65,16 +64,6 @@ static void restore_inherited(const psrti_inherited_t *inherited)
     sigprocmask(SIG_SETMASK, &inherited->blocked, NULL);
 }
 
-/* To the task's share of what the launcher itself may use. */
-static int bind_task(const psrti_guardian_t *g)
-{
-    cpu_set_t allowed, share;
-    if (!g->bind_parts) return 1;
-    if (sched_getaffinity(0, sizeof allowed, &allowed)) return 0;
-    psrti_bind_share(PSRTI_BIND_SYSFS, &allowed, g->bind_part, g->bind_parts, &share);
-    return !sched_setaffinity(0, sizeof share, &share);
-}
-
 /* Without it a python of the system would run the command. A relative one is below the task's directory. */
 static int has_virtualenv(char *const *env)
 {
@@ -98,7 +87,8 @@ static _Noreturn void exec_task(const state_t *s, pid_t guardian, int status_fd)
     int ok = dup2(g->out, STDOUT_FILENO) >= 0 && dup2(g->err, STDERR_FILENO) >= 0;
     for (unsigned i = 0; i < g->socket_count; i++)
         ok = ok && dup2(g->sockets[i], PSRTI_LISTEN_FD + (int)i) >= 0;
-    if (!ok || !bind_task(g)) fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
+    if (!ok || (g->binding && !psrti_binding_apply(g->binding)))
+        fail_start(status_fd, PSRTI_GUARDIAN_CANNOT_RUN);
     if (g->directory && chdir(g->directory)) fail_start(status_fd, PSRTI_GUARDIAN_NO_DIRECTORY);
     if (g->virtualenv && !has_virtualenv(g->env))
         fail_start(status_fd, PSRTI_GUARDIAN_NO_VIRTUALENV);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/resource.h>
 
+#include "launcher/bind.h"
+
 /* Launcher to guardian: one byte a packet. The end of the connection means PSRTI_GUARDIAN_TERM, and
  * that the guardian is also to clear up the job directory. */
 enum {
@@ -53,7 +55,7 @@ typedef struct psrti_guardian {
     unsigned port_count;
     const char *directory;          /* NULL: the launcher's */
     int virtualenv;                 /* that of `env` is to be there */
-    unsigned bind_part, bind_parts; /* of the cores; 0 parts: not bound */
+    const psrti_binding_t *binding; /* NULL: not bound */
     const char *job_dir;
     uint64_t grace_ns;
     const psrti_inherited_t *inherited;

@@ -37,7 +37,8 @@ typedef enum psrti_restart_when {
 
 typedef enum psrti_bind {
     PSRTI_BIND_NONE,
-    PSRTI_BIND_CORES /* each worker to its share of the host's cores */
+    PSRTI_BIND_CORES, /* each worker to its share of the host's cores */
+    PSRTI_BIND_NUMA   /* each worker to one of the host's NUMA nodes */
 } psrti_bind_t;
 
 /* Which ends of a role's tasks make the job succeed. */

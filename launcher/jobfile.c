@@ -411,7 +411,7 @@ static psrt_status_t skip(psrti_reader_t *r, const json_t *value, void *object)
 }
 
 #define OBJECT psrti_job_t
-static const char *const bind_words[] = { "none", "cores", NULL };
+static const char *const bind_words[] = { "none", "cores", "numa", NULL };
 static const psrti_key_t job_keys[] = {
     { .name = "$schema", .type = PSRTI_KEY_READ, .read = skip },
     FIELD(PSRTI_KEY_TEXT, name, name),

@@ -31,6 +31,7 @@ typedef struct attempt {
     psrti_backend_t *backend;
     const psrti_task_t *task;
     pid_t guardian;
+    char bound[PSRTI_BINDING_TEXT];
     psrti_cgroup_t cgroup; /* once it is lost */
     int control;           /* -1: closed */
     uv_poll_t watch;
@@ -165,7 +166,7 @@ static void on_message(attempt_t *a, const psrti_guardian_msg_t *msg)
     psrti_backend_t *b = a->backend;
     switch (msg->event) {
     case PSRTI_GUARDIAN_STARTED:
-        b->events.started(b->events.arg, a->task, b->host, msg->pid);
+        b->events.started(b->events.arg, a->task, b->host, msg->pid, a->bound);
         break;
     case PSRTI_GUARDIAN_CANNOT_RUN:
         report_end(a, PSRTI_END_CANNOT_RUN, msg->value, msg->time_ns);
@@ -241,7 +242,8 @@ static int open_fds(fds_t *fds)
 }
 
 static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
-                           const psrti_launch_t *launch, const fds_t *fds)
+                           const psrti_launch_t *launch, const psrti_binding_t *binding,
+                           const fds_t *fds)
 {
     psrti_guardian_t guardian = {
         .name = task->name,
@@ -249,8 +251,7 @@ static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
         .env = launch->env.entries,
         .directory = launch->directory,
         .virtualenv = launch->virtualenv,
-        .bind_part = launch->bind_part,
-        .bind_parts = launch->bind_parts,
+        .binding = launch->bind ? binding : NULL,
         .control = fds->control[1],
         .out = fds->out[1],
         .err = fds->err[1],
@@ -276,12 +277,13 @@ static pid_t fork_guardian(const psrti_backend_t *b, const psrti_task_t *task,
 }
 
 static void add_attempt(psrti_backend_t *b, const psrti_task_t *task, pid_t guardian,
-                        const fds_t *fds)
+                        const psrti_binding_t *binding, const fds_t *fds)
 {
     attempt_t *a = psrti_xcalloc(1, sizeof *a);
     const int read_ends[] = { fds->out[0], fds->err[0] };
     *a =
         (attempt_t){ .backend = b, .task = task, .guardian = guardian, .control = fds->control[0] };
+    psrti_binding_text(binding, a->bound, sizeof a->bound);
     psrti_list_push(&b->attempts, &a->node);
     uv_poll_init(b->loop, &a->watch, a->control);
     uv_poll_start(&a->watch, UV_READABLE | UV_DISCONNECT, on_control);
@@ -301,21 +303,24 @@ static psrt_status_t local_start(psrti_backend_t *b, const psrti_task_t *task,
                                  const psrti_launch_t *launch)
 {
     fds_t fds;
+    psrti_binding_t binding;
+    psrt_status_t st = psrti_binding_choose(launch, &binding);
+    if (st) return st;
     if (launch->listen) {
-        psrt_status_t st = psrti_sockets_bind(&b->sockets, &b->job->tasks[task->id]);
+        st = psrti_sockets_bind(&b->sockets, &b->job->tasks[task->id]);
         if (st) return st;
     }
     if (!open_fds(&fds))
         return psrti_fail(PSRT_ERR_LIMIT, "%s: pipes: %s", task->name, strerror(errno));
     if (!launch->listen) psrti_sockets_release(&b->sockets, task);
-    pid_t guardian = fork_guardian(b, task, launch, &fds);
+    pid_t guardian = fork_guardian(b, task, launch, &binding, &fds);
     int error = errno;
     close_fds(&fds, 1);
     if (guardian < 0) {
         close_fds(&fds, 0);
         return psrti_fail(PSRT_ERR_LIMIT, "%s: fork: %s", task->name, strerror(error));
     }
-    add_attempt(b, task, guardian, &fds);
+    add_attempt(b, task, guardian, &binding, &fds);
     return PSRT_OK;
 }
 

@@ -111,7 +111,8 @@ static const psrti_flag_t flags[] = {
     { "security", OPT_SECURITY, "LEVEL",
       "PSRT_SECURITY of the tasks: encrypted, authenticated or off" },
     { "transport", OPT_TRANSPORT, "LIST", "PSRT_TRANSPORT of the tasks, such as shm,zmq" },
-    { "bind", OPT_BIND, "cores|none", "bind each worker to its share of the host's cores" },
+    { "bind", OPT_BIND, "cores|numa|none",
+      "bind each worker to its share of the host's cores, or to a NUMA node" },
     { "name", OPT_NAME, "NAME", "of the job, for psrt-launch ps; default: that of the command" },
     { "min-workers", OPT_MIN_WORKERS, "N",
       "go on with as few workers when others are lost and\nmay not be restarted" },
@@ -295,10 +296,15 @@ static psrt_status_t parse_export(psrti_job_t *job, const char *text)
 
 static psrt_status_t parse_bind(psrti_job_t *job, const char *text)
 {
-    if (strcmp(text, "cores") && strcmp(text, "none"))
-        return psrti_fail(PSRT_ERR_INVALID, "--bind %s: not one of cores, none", text);
-    job->bind = strcmp(text, "none") ? PSRTI_BIND_CORES : PSRTI_BIND_NONE;
-    return PSRT_OK;
+    static const char *const words[] = {
+        [PSRTI_BIND_NONE] = "none", [PSRTI_BIND_CORES] = "cores", [PSRTI_BIND_NUMA] = "numa"
+    };
+    for (size_t i = 0; i < PSRTI_COUNT(words); i++) {
+        if (strcmp(text, words[i])) continue;
+        job->bind = (psrti_bind_t)i;
+        return PSRT_OK;
+    }
+    return psrti_fail(PSRT_ERR_INVALID, "--bind %s: not one of cores, numa, none", text);
 }
 
 static psrt_status_t parse_security(psrti_job_t *job, const char *text)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "launcher/backend.h"
+#include "launcher/bind.h"
 #include "launcher/contract.h"
 
 #define HIDDEN "(hidden)"
@@ -99,6 +101,20 @@ static void print_table(const psrti_job_t *job)
         print_row(job, &job->tasks[i], host_width, role_width);
 }
 
+/* The topology of other hosts is known once the tasks are started there. */
+static void print_binding(const psrti_job_t *job, const psrti_launch_t *launch)
+{
+    const psrti_backend_ops_t *ops;
+    psrti_binding_t binding;
+    char where[PSRTI_BINDING_TEXT] = "";
+    if (!launch->bind) return;
+    if (!psrti_backend_find(job, &ops) && ops == &psrti_backend_local &&
+        !psrti_binding_choose(launch, &binding))
+        psrti_binding_text(&binding, where, sizeof where);
+    printf("    bound to part %u of %u of the %s%s%s\n", launch->bind_part, launch->bind_parts,
+           launch->bind == PSRTI_BIND_NUMA ? "NUMA nodes" : "cores", *where ? ": " : "", where);
+}
+
 static void print_environment(const psrti_job_t *job, const psrti_task_t *task)
 {
     psrti_env_t own = { 0 };
@@ -106,8 +122,7 @@ static void print_environment(const psrti_job_t *job, const psrti_task_t *task)
     psrti_contract_env(job, task, &own);
     psrti_contract_make(job, task, &launch);
     printf("\n%s\n", task->name);
-    if (launch.bind_parts)
-        printf("    bound to part %u of %u of the cores\n", launch.bind_part, launch.bind_parts);
+    print_binding(job, &launch);
     psrti_launch_clear(&launch);
     if (task->role->directory) {
         fputs("    in directory ", stdout);
@@ -167,8 +182,9 @@ static json_t *describe(const psrti_job_t *job, const psrti_task_t *task)
         "ports", ports, "gpus", gpus, "argv", argv, "directory",
         launch.directory ? text(launch.directory) : json_null(), "environment",
         environment(job, task), "bind",
-        launch.bind_parts
-            ? json_pack("{si, si}", "part", (int)launch.bind_part, "parts", (int)launch.bind_parts)
+        launch.bind
+            ? json_pack("{ss, si, si}", "to", launch.bind == PSRTI_BIND_NUMA ? "numa" : "cores",
+                        "part", (int)launch.bind_part, "parts", (int)launch.bind_parts)
             : json_null());
     psrti_launch_clear(&launch);
     return object;

@@ -88,7 +88,9 @@ static void on_started(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
     if (!read_task(b, host, r, &task)) return;
     psrti_wire_get_text(r); /* what it calls itself; the user knows it by the name in the job */
     int pid = (int)psrti_wire_get_u32(r);
-    if (!r->bad) b->events.started(b->events.arg, task, b->job->hosts[host].name, pid);
+    const char *bound = psrti_wire_get_text(r);
+    r->bad |= !bound;
+    if (!r->bad) b->events.started(b->events.arg, task, b->job->hosts[host].name, pid, bound);
 }
 
 static void on_output(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
@@ -297,6 +299,7 @@ psrt_status_t psrti_remote_start(psrti_backend_t *b, const psrti_task_t *task,
     psrti_wire_put_u64(&w, launch->grace_ns);
     psrti_wire_put_u8(&w, (uint8_t)launch->virtualenv);
     psrti_wire_put_u8(&w, (uint8_t)launch->listen);
+    psrti_wire_put_u8(&w, (uint8_t)launch->bind);
     psrti_wire_put_u32(&w, launch->bind_part);
     psrti_wire_put_u32(&w, launch->bind_parts);
     psrti_controller_send(node, &w);

@@ -322,7 +322,8 @@ static void on_failed(void *arg, const char *text)
     psrti_supervisor_act(s);
 }
 
-static void on_started(void *arg, const psrti_task_t *task, const char *host, int pid)
+static void on_started(void *arg, const psrti_task_t *task, const char *host, int pid,
+                       const char *bound)
 {
     psrti_supervisor_t *s = arg;
     psrti_seat_t *seat = &s->seats[task->id];
@@ -331,6 +332,7 @@ static void on_started(void *arg, const psrti_task_t *task, const char *host, in
     psrti_core_started(s->core, psrti_now_ns(), task->id);
     log_event(s, "started", task->id);
     if (s->run_log) fprintf(s->run_log, "%s started on %s, pid %d\n", task->name, host, pid);
+    if (*bound) psrti_supervisor_note(s, "%s on %s is bound to %s", task->name, host, bound);
     if (psrti_tensorboard_is(task->role))
         psrti_supervisor_note(s, "TensorBoard is at http://%s:%u/", psrti_expand_host(s->job, task),
                               (unsigned)task->ports[0]);

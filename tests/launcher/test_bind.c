@@ -10,6 +10,8 @@
 #include "base/util.h"
 #include "support/test.h"
 
+static void make_dir(const char *dir) { cr_assert_eq(mkdir(dir, 0700), 0); }
+
 static void write_id(const char *dir, const char *name, int id)
 {
     char path[512];
@@ -27,11 +29,21 @@ static void make_machine(char *root)
     for (int cpu = 0; cpu < 8; cpu++) {
         char dir[256];
         snprintf(dir, sizeof dir, "%s/cpu%d", root, cpu);
-        cr_assert_eq(mkdir(dir, 0700), 0);
+        make_dir(dir);
         snprintf(dir, sizeof dir, "%s/cpu%d/topology", root, cpu);
-        cr_assert_eq(mkdir(dir, 0700), 0);
+        make_dir(dir);
         write_id(dir, "physical_package_id", cpu % 4 / 2);
         write_id(dir, "core_id", cpu % 2);
+    }
+}
+
+/* As Linux shows it: node_of[i] - '0' is the node of processor i. */
+static void add_nodes(const char *root, const char *node_of)
+{
+    for (int cpu = 0; node_of[cpu]; cpu++) {
+        char dir[256];
+        snprintf(dir, sizeof dir, "%s/cpu%d/node%c", root, cpu, node_of[cpu]);
+        make_dir(dir);
     }
 }
 
@@ -93,4 +105,59 @@ Test(bind, without_a_topology_each_processor_is_a_core)
 {
     expect("/nothing", "0123", 1, 2, "23");
     expect("/nothing", "0123", 0, 4, "0");
+}
+
+static void expect_node(const char *root, const char *allowed, unsigned part, unsigned parts,
+                        const char *expected)
+{
+    psrti_binding_t binding = { 0 };
+    char text[PSRTI_BINDING_TEXT];
+    cpu_set_t from;
+    CPU_ZERO(&from);
+    for (; *allowed; allowed++)
+        CPU_SET(*allowed - '0', &from);
+    binding.node = psrti_bind_node(root, &from, part, parts, &binding.cpus);
+    psrti_binding_text(&binding, text, sizeof text);
+    cr_assert_str_eq(text, expected);
+}
+
+Test(bind, nodes_in_order)
+{
+    char root[] = "/tmp/bind-XXXXXX";
+    make_machine(root);
+    add_nodes(root, "00330033"); /* nodes need not be numbered one after the other */
+    expect_node(root, "01234567", 0, 2, "NUMA node 0, processors 0-1,4-5");
+    expect_node(root, "01234567", 1, 2, "NUMA node 3, processors 2-3,6-7");
+    expect_node(root, "01234567", 0, 1, "NUMA node 0, processors 0-1,4-5");
+    expect_node(root, "01234567", 1, 4, "NUMA node 0, processors 0-1,4-5"); /* two workers a node */
+    expect_node(root, "01234567", 2, 4, "NUMA node 3, processors 2-3,6-7");
+    remove_machine(root);
+}
+
+Test(bind, nodes_that_are_allowed)
+{
+    char root[] = "/tmp/bind-XXXXXX";
+    make_machine(root);
+    add_nodes(root, "01230123");
+    expect_node(root, "156", 0, 2, "NUMA node 1, processors 1,5");
+    expect_node(root, "156", 1, 2, "NUMA node 2, processors 6");
+    expect_node(root, "01234567", 1, 2,
+                "NUMA node 2, processors 2,6"); /* spread, not side by side */
+    remove_machine(root);
+}
+
+Test(bind, without_nodes_all_is_one)
+{
+    expect_node("/nothing", "0123", 1, 2, "NUMA node 0, processors 0-3");
+}
+
+Test(bind, nothing_is_told_without_a_node)
+{
+    psrti_launch_t launch = { .bind = PSRTI_BIND_CORES, .bind_parts = 1 };
+    psrti_binding_t binding;
+    char text[PSRTI_BINDING_TEXT] = "x";
+    cr_assert_eq(psrti_binding_choose(&launch, &binding), PSRT_OK);
+    cr_assert(CPU_COUNT(&binding.cpus) > 0);
+    psrti_binding_text(&binding, text, sizeof text);
+    cr_assert_str_eq(text, "");
 }

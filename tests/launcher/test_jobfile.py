@@ -135,7 +135,7 @@ BAD = {
     "time": (job(grace="5 s"), 'grace: "5 s" is not a time'),
     "negative time": (job(timeout=-1), "timeout: -1 is not a time"),
     "flag": (job(quiet=1), "quiet: 1 is not true or false"),
-    "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores'),
+    "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores, numa'),
     "security": (job(security="none"), 'security: "none" is not one of encrypted'),
     "role name": ({
         "roles": {

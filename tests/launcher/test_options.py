@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags, the plan, and what tasks find in their environment."""
+import json
 import os
 import re
 import resource
@@ -87,7 +88,7 @@ class Options(OptionsTest):
         self.assert_usage("backend tcp: there are local, ssh and slurm\n", "--backend", "tcp", "--", "x")
         for name in ("marathon", "k8s"):
             self.assert_usage(f"; psrt-launch render {name} writes", "--backend", name, "--", "x")
-        self.assert_usage("--bind x: not one of cores, none", "--bind", "x", "--", "x")
+        self.assert_usage("--bind x: not one of cores, numa, none", "--bind", "x", "--", "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
@@ -239,6 +240,20 @@ class Environment(OptionsTest):
             self.assertFalse(bound["0"] & bound["1"])
         _, out, _ = self.launch("plan", "--bind", "cores", "-w", "2", "--", "x")
         self.assertIn("worker:1\n    bound to part 1 of 2 of the cores\n", out)
+
+    def test_bind_numa(self):
+        script = "echo @$PSRT_RANK $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status)"
+        code, out, err = self.shell(script, "--no-prefix", "--bind", "numa")
+        self.assertEqual(code, 0, err)
+        notes = dict(re.findall(r"worker:(\d) on \S+ is bound to NUMA node \d+, processors (\S+)$", err, re.M))
+        self.assertEqual(sorted(notes), ["0", "1"])
+        self.assertEqual(dict(re.findall(r"^@(\d) (\S+)$", out, re.M)), notes)
+        _, out, _ = self.launch("plan", "--bind", "numa", "-w", "2", "--", "x")
+        self.assertRegex(out, r"worker:1\n    bound to part 1 of 2 of the NUMA nodes: NUMA node \d+, processors "
+                         + re.escape(notes["1"]) + r"\n")
+        _, out, _ = self.launch("plan", "--json", "--bind", "numa", "-w", "2", "--", "x")
+        self.assertEqual([task["bind"] for task in json.loads(out)["tasks"] if task["role"] == "worker"],
+                         [{"to": "numa", "part": part, "parts": 2} for part in (0, 1)])
 
     def test_servers_run_the_workers_command(self):
         env = self.environments("--server-command", "same")
