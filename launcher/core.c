@@ -238,6 +238,11 @@ static int code_restarts(const psrti_restart_t *restart, const psrti_end_t *end)
     return code != 2 && code != 126 && code != 127;
 }
 
+static int is_fault_of_host(const psrti_end_t *end)
+{
+    return end->kind == PSRTI_END_HOST_LOST || end->kind == PSRTI_END_NOT_LAUNCHED;
+}
+
 /* By the role's policy. A lost host is not the task's fault and uses nothing up; a coordinator,
  * which others know by its address, cannot follow to another host. */
 static int may_restart(const psrti_core_t *core, size_t task, const psrti_end_t *end)
@@ -245,7 +250,10 @@ static int may_restart(const psrti_core_t *core, size_t task, const psrti_end_t 
     const psrti_role_t *role = role_of(core, task);
     const psrti_restart_t *restart = &role->restart;
     if (restart->when == PSRTI_RESTART_NEVER) return 0;
-    if (end->kind == PSRTI_END_HOST_LOST) return role->kind != PSRTI_KIND_COORDINATOR;
+    if (end->kind == PSRTI_END_NOT_LAUNCHED &&
+        !psrti_core_has_other_host(core, core->tasks[task].host))
+        return 0;
+    if (is_fault_of_host(end)) return role->kind != PSRTI_KIND_COORDINATOR;
     if (core->tasks[task].restarts >= restart->limit) return 0;
     if (!psrti_end_failed(end)) return restart->when == PSRTI_RESTART_ALWAYS;
     return code_restarts(restart, end);
@@ -265,7 +273,7 @@ static void plan_restart(psrti_core_t *core, size_t task)
     psrti_core_task_t *t = &core->tasks[task];
     t->again = 1;
     t->delay_ns = backoff(&role_of(core, task)->restart, t->restarts);
-    if (t->end.kind != PSRTI_END_HOST_LOST) t->restarts++;
+    if (!is_fault_of_host(&t->end)) t->restarts++;
     psrti_core_push(
         core, (psrti_action_t){ .kind = PSRTI_SAY_RESTART, .task = task, .delay_ns = t->delay_ns });
 }
@@ -302,7 +310,7 @@ static void lose(psrti_core_t *core, size_t task)
 {
     const psrti_role_t *role = role_of(core, task);
     psrti_core_task_t *t = &core->tasks[task];
-    if (psrti_core_shed(core, task, t->end.kind == PSRTI_END_HOST_LOST)) return;
+    if (psrti_core_shed(core, task, is_fault_of_host(&t->end))) return;
     int optional = role->kind == PSRTI_KIND_OTHER && role->success == PSRTI_SUCCESS_NONE;
     if (optional || (role->success == PSRTI_SUCCESS_ANY && another_may_succeed(core, task)))
         psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_GOES_ON, .task = task });
@@ -395,7 +403,7 @@ void psrti_core_ended(psrti_core_t *core, uint64_t now, size_t task, const psrti
     t->ever_started = 1;
     psrti_core_set_phase(core, task, PSRTI_PHASE_ENDING);
     uint64_t healthy = role_of(core, task)->restart.healthy_ns;
-    if (healthy && end->time_ns >= t->start_ns + healthy) {
+    if (healthy && end->kind != PSRTI_END_NOT_LAUNCHED && end->time_ns >= t->start_ns + healthy) {
         t->restarts = 0;
         psrti_core_host_healthy(core, t->host);
     }
@@ -441,6 +449,35 @@ static int all_started(const psrti_core_t *core)
     return 1;
 }
 
+/* When a start has taken too long, or what is left of it hinders the next one for too long. */
+static uint64_t launch_deadline(const psrti_core_t *core, size_t task)
+{
+    const psrti_core_task_t *t = &core->tasks[task];
+    if (t->phase == PSRTI_PHASE_STARTING && core->params.launch_timeout_ns)
+        return t->start_ns + core->params.launch_timeout_ns;
+    if (t->phase == PSRTI_PHASE_ENDING && t->end.kind == PSRTI_END_NOT_LAUNCHED && t->again &&
+        !t->gone)
+        return t->since_ns + PSRTI_CORE_STUCK_NS;
+    return UINT64_MAX;
+}
+
+/* Whatever holds a start up, its guardian may be as deaf. */
+static void check_launches(psrti_core_t *core)
+{
+    const psrti_end_t end = { .kind = PSRTI_END_NOT_LAUNCHED, .time_ns = core->now };
+    for (size_t i = 0; i < core->count && !is_ending(core); i++) {
+        if (core->now < launch_deadline(core, i)) continue;
+        if (core->tasks[i].phase == PSRTI_PHASE_ENDING) {
+            core->tasks[i].again = 0;
+            psrti_core_fail(core, i);
+            continue;
+        }
+        psrti_core_push(
+            core, (psrti_action_t){ .kind = PSRTI_DO_STOP, .task = i, .how = PSRTI_STOP_ABANDON });
+        psrti_core_ended(core, core->now, i, &end);
+    }
+}
+
 void psrti_core_tick(psrti_core_t *core, uint64_t now)
 {
     core->now = now;
@@ -448,6 +485,7 @@ void psrti_core_tick(psrti_core_t *core, uint64_t now)
         core->start_deadline_ns = UINT64_MAX;
         if (!is_ending(core) && !all_started(core)) begin_stop(core, PSRTI_CAUSE_START);
     }
+    check_launches(core);
     if (now >= core->step_ns) do_step(core);
     go_on(core);
 }
@@ -500,6 +538,8 @@ uint64_t psrti_core_deadline(const psrti_core_t *core)
     uint64_t at = core->step_ns;
     if (is_ending(core)) return at;
     at = PSRTI_MIN(at, core->start_deadline_ns);
+    for (size_t i = 0; i < core->count; i++)
+        at = PSRTI_MIN(at, launch_deadline(core, i));
     return core->ready ? PSRTI_MIN(at, psrti_core_place_deadline(core)) : at;
 }
 

@@ -81,7 +81,8 @@ typedef struct psrti_action {
 } psrti_action_t;
 
 typedef struct psrti_core_params {
-    uint64_t start_timeout_ns; /* within which all tasks must have been started; 0: no limit */
+    uint64_t start_timeout_ns;  /* within which all tasks must have been started; 0: no limit */
+    uint64_t launch_timeout_ns; /* from DO_START to psrti_core_started; 0: no limit */
     uint64_t cooldown_ns, cooldown_max_ns; /* of a lost or failing host; doubles each time */
     uint64_t host_wait_ns;                 /* how long a task may wait for a host */
 } psrti_core_params_t;

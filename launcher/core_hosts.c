@@ -42,17 +42,21 @@ void psrti_core_host_back(psrti_core_t *core, unsigned host)
     core->hosts[host].until_ns = core->now;
 }
 
+int psrti_core_has_other_host(const psrti_core_t *core, unsigned host)
+{
+    for (unsigned i = 0; i < core->host_count; i++)
+        if (i != host && is_usable(core, i)) return 1;
+    return 0;
+}
+
 void psrti_core_host_failed(psrti_core_t *core, size_t task)
 {
     unsigned host = core->tasks[task].host;
     psrti_core_host_t *h = &core->hosts[host];
-    if (core->tasks[task].end.kind == PSRTI_END_HOST_LOST || h->cooling) return;
-    if (++h->failures < FAILURES_IN_A_ROW) return;
-    for (unsigned i = 0; i < core->host_count; i++) {
-        if (i == host || !is_usable(core, i)) continue;
-        cool_down(core, host);
-        return;
-    }
+    psrti_end_kind_t kind = core->tasks[task].end.kind;
+    if (kind == PSRTI_END_HOST_LOST || h->cooling) return;
+    if (++h->failures < FAILURES_IN_A_ROW && kind != PSRTI_END_NOT_LAUNCHED) return;
+    if (psrti_core_has_other_host(core, host)) cool_down(core, host);
 }
 
 void psrti_core_host_healthy(psrti_core_t *core, unsigned host)

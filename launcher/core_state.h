@@ -8,6 +8,8 @@
 
 #define PSRTI_CORE_ABANDON_NS (3 * PSRTI_NS_PER_S) /* after SIGKILL, for what does not die of it */
 #define PSRTI_CORE_GIVE_UP_NS (2 * PSRTI_NS_PER_S)
+/* For what did not start to be gone: longer than it takes to lose a host that is silent. */
+#define PSRTI_CORE_STUCK_NS (30 * PSRTI_NS_PER_S)
 
 /* What happens at step_ns; each step leads to the next. */
 typedef enum psrti_step {
@@ -54,6 +56,7 @@ void psrti_core_place(psrti_core_t *core);
 uint64_t psrti_core_place_deadline(const psrti_core_t *core);
 void psrti_core_host_down(psrti_core_t *core, unsigned host);
 void psrti_core_host_back(psrti_core_t *core, unsigned host);
+int psrti_core_has_other_host(const psrti_core_t *core, unsigned host); /* that may be used */
 void psrti_core_host_failed(psrti_core_t *core, size_t task); /* an end counts against its host */
 void psrti_core_host_healthy(psrti_core_t *core, unsigned host);
 

@@ -22,6 +22,7 @@ int psrti_end_code(const psrti_end_t *end)
         return end->value == ENOENT ? PSRTI_EXIT_NOT_FOUND : PSRTI_EXIT_CANNOT_RUN;
     case PSRTI_END_NO_DIRECTORY:
     case PSRTI_END_NO_VIRTUALENV: return PSRTI_EXIT_CANNOT_RUN;
+    case PSRTI_END_NOT_LAUNCHED: return PSRTI_EXIT_NOT_ASSEMBLED;
     default: return PSRTI_EXIT_SIGNAL + SIGKILL;
     }
 }
@@ -34,7 +35,7 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
     *buf = '\0';
     psrti_append(buf, size, &pos, "%s ", task->name);
     if (end->kind != PSRTI_END_CANNOT_RUN && end->kind != PSRTI_END_NO_DIRECTORY &&
-        end->kind != PSRTI_END_NO_VIRTUALENV)
+        end->kind != PSRTI_END_NO_VIRTUALENV && end->kind != PSRTI_END_NOT_LAUNCHED)
         psrti_append(buf, size, &pos, "(pid %d) on %s ", pid, host);
     switch (end->kind) {
     case PSRTI_END_EXITED:
@@ -61,6 +62,9 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
         break;
     case PSRTI_END_HOST_LOST:
         psrti_append(buf, size, &pos, "was lost with its host after %.1f s", after);
+        break;
+    case PSRTI_END_NOT_LAUNCHED:
+        psrti_append(buf, size, &pos, "did not start on %s within %.1f s", host, after);
         break;
     }
 }

@@ -13,6 +13,7 @@
 #include "launcher/hosts.h"
 #include "launcher/program.h"
 
+#define LAUNCH_DEFAULT (30 * PSRTI_NS_PER_S)
 #define CONNECT_DEFAULT (30 * PSRTI_NS_PER_S)
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
 #define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)
@@ -220,7 +221,9 @@ static void role_clear(psrti_role_t *role)
 
 void psrti_job_init(psrti_job_t *job)
 {
-    *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT, .connect_ns = CONNECT_DEFAULT };
+    *job = (psrti_job_t){ .grace_ns = GRACE_DEFAULT,
+                          .connect_ns = CONNECT_DEFAULT,
+                          .launch_timeout_ns = LAUNCH_DEFAULT };
 }
 
 void psrti_job_set_coordinator(psrti_job_t *job)

@@ -134,7 +134,8 @@ typedef struct psrti_job {
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
-    uint64_t cooldown_ns; /* of a lost host; 0: the default */
+    uint64_t launch_timeout_ns; /* within which a task starts; 0: no limit */
+    uint64_t cooldown_ns;       /* of a lost host; 0: the default */
     psrti_bind_t bind;
     int no_coordinator; /* of a job without libpsrt */
     int psd_run;        /* a configuration of psd_run describes it */

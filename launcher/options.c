@@ -52,6 +52,7 @@ enum {
     OPT_LOG_DIR,
     OPT_TIMEOUT,
     OPT_START_TIMEOUT,
+    OPT_LAUNCH_TIMEOUT,
     OPT_GRACE,
     OPT_DRY_RUN,
     OPT_QUIET,
@@ -106,6 +107,8 @@ static const psrti_flag_t flags[] = {
     { "timeout", OPT_TIMEOUT, "T", "stop the job when it runs for longer (exit code 124)" },
     { "start-timeout", OPT_START_TIMEOUT, "T",
       "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)" },
+    { "launch-timeout", OPT_LAUNCH_TIMEOUT, "T",
+      "time within which a task must start on its host;\ndefault 30s; 0: none" },
     { "grace", OPT_GRACE, "T",
       "time between asking tasks to end (SIGTERM) and killing\nthem (SIGKILL); default 5s" },
     { "security", OPT_SECURITY, "LEVEL",
@@ -490,6 +493,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_START_TIMEOUT:
         psrti_job_set(&job->start_timeout, arg);
         return parse_time("--start-timeout", arg, 0, &checked);
+    case OPT_LAUNCH_TIMEOUT: return parse_time("--launch-timeout", arg, 1, &job->launch_timeout_ns);
     case OPT_GRACE: return parse_time("--grace", arg, 1, &job->grace_ns);
     case OPT_SECURITY: return parse_security(job, arg);
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;

@@ -153,7 +153,7 @@ static void start_task(psrti_supervisor_t *s, const psrti_action_t *action)
     psrti_task_t *task = &s->job->tasks[action->task];
     task->attempt = psrti_core_task(s->core, action->task)->attempt;
     seat->pid = 0;
-    snprintf(seat->host, sizeof seat->host, "an unknown host");
+    snprintf(seat->host, sizeof seat->host, "%s", s->job->hosts[action->host].name);
     if (start_attempt(s, seat)) {
         snprintf(s->error, sizeof s->error, "%s", psrt_last_error());
         psrti_core_not_started(s->core, action->task);
@@ -429,6 +429,7 @@ static psrti_core_t *create_core(const psrti_supervisor_t *s)
     psrti_core_params_t params = PSRTI_CORE_PARAMS;
     if (s->job->start_timeout)
         psrti_parse_duration(s->job->start_timeout, &params.start_timeout_ns);
+    params.launch_timeout_ns = s->job->launch_timeout_ns;
     if (s->job->cooldown_ns) params.cooldown_ns = s->job->cooldown_ns;
     return psrti_core_create(s->job, &params, s->start_ns);
 }

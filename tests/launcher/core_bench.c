@@ -65,7 +65,7 @@ void bench_act(bench_t *b)
             cr_assert(!b->finished);
             b->running[action.task] = 1;
             b->starts[action.task]++;
-            psrti_core_started(b->core, b->now, action.task);
+            if (!b->hangs[action.host]) psrti_core_started(b->core, b->now, action.task);
         } else if (action.kind == PSRTI_SAY_RESTART) {
             b->last_delay = action.delay_ns;
         } else if (action.kind == PSRTI_DO_FINISH) {
@@ -81,6 +81,7 @@ void bench_act(bench_t *b)
 void bench_begin(bench_t *b)
 {
     psrti_core_params_t params = PSRTI_CORE_PARAMS;
+    params.launch_timeout_ns = b->launch_timeout_ns;
     b->core = psrti_core_create(&b->job, &params, b->now);
     psrti_core_ready(b->core, b->now);
     bench_act(b);

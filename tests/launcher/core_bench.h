@@ -19,6 +19,8 @@ typedef struct bench {
     psrti_host_t hosts[3];
     psrti_core_t *core;
     uint64_t now;
+    uint64_t launch_timeout_ns;
+    int hangs[3];           /* by host: what is to start there does not */
     int running[TASKS_MAX]; /* has a process */
     unsigned starts[TASKS_MAX];
     int finished, gave_up;

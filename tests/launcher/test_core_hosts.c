@@ -115,6 +115,88 @@ Test(core, replaced_elsewhere_if_there_is_another)
     bench_over(&b);
 }
 
+/* ---- starts that hang ------------------------------------------------------------------------ */
+
+/* Three workers, tasks 1, 2, 3, of which 1 hangs on host 1. */
+static void begin_hanging(bench_t *b, int restarts)
+{
+    bench_setup(b, 0, 3, 0);
+    bench_on_hosts(b, 0);
+    if (restarts) bench_restarts(b, WORKER, 1);
+    b->launch_timeout_ns = 5 * S;
+    b->hangs[1] = 1;
+    bench_begin(b);
+    bench_pass(b, 5 * S - 1);
+    cr_assert_eq(bench_phase(b, WORKER, 0), PSRTI_PHASE_STARTING);
+    cr_assert_eq(b->said[PSRTI_DO_STOP], 0);
+    bench_pass(b, 1);
+    cr_assert_eq(psrti_core_task(b->core, 1)->end.kind, PSRTI_END_NOT_LAUNCHED);
+}
+
+Test(core, what_does_not_start_goes_elsewhere_uncounted)
+{
+    bench_t b;
+    begin_hanging(&b, 1);
+    cr_assert_eq(b.said[PSRTI_DO_STOP], 1);
+    cr_assert_eq(b.said[PSRTI_SAY_COOLING], 1);
+    bench_pass(&b, S);
+    cr_assert_eq(b.starts[1], 1); /* while something of it is left */
+    bench_end_as(&b, 1, PSRTI_END_LOST, 0);
+    bench_pass(&b, S);
+    cr_assert_eq(b.starts[1], 2);
+    cr_assert_neq(psrti_core_task(b.core, 1)->host, 1);
+    cr_assert_eq(psrti_core_task(b.core, 1)->restarts, 0);
+    cr_assert_eq(bench_phase(&b, WORKER, 0), PSRTI_PHASE_RUNNING);
+    psrti_core_stop(b.core, b.now, PSRTI_CAUSE_USER);
+    bench_act(&b);
+    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_USER);
+}
+
+Test(core, what_does_not_start_and_may_not_restart_ends_the_job)
+{
+    bench_t b;
+    size_t culprit = 0;
+    begin_hanging(&b, 0);
+    cr_assert(psrti_core_culprit(b.core, &culprit));
+    cr_assert_eq(culprit, 1);
+    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_TASK);
+}
+
+Test(core, what_does_not_start_on_the_only_host_ends_the_job)
+{
+    bench_t b;
+    bench_setup(&b, 0, 1, 0);
+    bench_restarts(&b, WORKER, 9);
+    b.launch_timeout_ns = 5 * S;
+    b.hangs[0] = 1;
+    bench_begin(&b);
+    bench_pass(&b, 5 * S);
+    cr_assert_eq(b.said[PSRTI_SAY_COOLING], 0);
+    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_TASK);
+}
+
+Test(core, what_does_not_start_and_cannot_be_killed_ends_the_job)
+{
+    bench_t b;
+    begin_hanging(&b, 1);
+    bench_pass(&b, 30 * S - 1);
+    cr_assert_eq(psrti_core_cause(b.core), PSRTI_CAUSE_NONE);
+    bench_pass(&b, 1);
+    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_TASK);
+}
+
+Test(core, without_a_limit_a_start_may_take_for_ever)
+{
+    bench_t b;
+    bench_setup(&b, 0, 1, 0);
+    b.hangs[0] = 1;
+    bench_begin(&b);
+    cr_assert_eq(psrti_core_deadline(b.core), UINT64_MAX);
+    psrti_core_stop(b.core, b.now, PSRTI_CAUSE_USER);
+    bench_act(&b);
+    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_USER);
+}
+
 /* ---- elastic --------------------------------------------------------------------------------- */
 
 Test(core, shrinks_and_grows_with_stable_indices)

@@ -45,6 +45,7 @@ GOOD = {
         "log_dir": "logs",
         "timeout": "2h",
         "start_timeout": 90.5,
+        "launch_timeout": "20s",
         "grace": 0,
         "security": "off",
         "transport": "shm,zmq",

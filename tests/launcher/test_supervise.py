@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restarts, elastic jobs, success by role, signals that are passed on, many tasks."""
+import fcntl
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -35,6 +37,23 @@ class Restarts(LaunchTest):
             self.assertEqual((log / f"worker-0.{n}.stdout").read_text(), f"try {n}\n")
         self.assertEqual(os.readlink(log / "worker-0.stdout"), "worker-0.2.stdout")
         self.assertEqual(os.readlink(log / "worker-0.stderr"), "worker-0.2.stderr")
+        self.assert_nothing_left(at_once=True)
+
+    def test_a_start_that_hangs(self):
+        """The kernel lets an exec wait until who has a lease on the file gives it up."""
+        program = self.root / "program"
+        shutil.copy("/bin/true", program)
+        before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGIO, before)
+        fd = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+        self.addCleanup(os.close, fd)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            self.skipTest(f"no leases here: {error}")
+        code, _, err = self.launch("-s", "0", "--no-coordinator", "--launch-timeout", "500ms", "--", str(program))
+        self.assertEqual(code, 3, err)
+        self.assertRegex(err.splitlines()[-1], r"worker:0 did not start on \S+ within 0\.[5-9] s; the job was stopped")
         self.assert_nothing_left(at_once=True)
 
     def begin_with_a_taken_port(self):
