@@ -13,7 +13,7 @@
 #include "launcher/hosts.h"
 #include "launcher/program.h"
 
-#define LAUNCH_DEFAULT (30 * PSRTI_NS_PER_S)
+#define LAUNCH_DEFAULT (60 * PSRTI_NS_PER_S)
 #define CONNECT_DEFAULT (30 * PSRTI_NS_PER_S)
 #define GRACE_DEFAULT (5 * PSRTI_NS_PER_S)
 #define BACKOFF_DEFAULT (1 * PSRTI_NS_PER_S)

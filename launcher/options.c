@@ -108,7 +108,7 @@ static const psrti_flag_t flags[] = {
     { "start-timeout", OPT_START_TIMEOUT, "T",
       "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)" },
     { "launch-timeout", OPT_LAUNCH_TIMEOUT, "T",
-      "time within which a task must start on its host;\ndefault 30s; 0: none" },
+      "time within which a task must start on its host;\ndefault 60s; 0: none" },
     { "grace", OPT_GRACE, "T",
       "time between asking tasks to end (SIGTERM) and killing\nthem (SIGKILL); default 5s" },
     { "security", OPT_SECURITY, "LEVEL",
