@@ -141,7 +141,7 @@ typedef struct psrti_job {
     int psd_run;        /* a configuration of psd_run describes it */
     char *run_log;      /* file of the launcher's own lines; NULL: none */
     int dry_run, json;  /* a plan only; in JSON */
-    int quiet, no_prefix, timestamps, detach;
+    int quiet, no_prefix, label_host, timestamps, detach;
     char *interface, *subnet;  /* of the addresses that tasks use; NULL: what a probe finds */
     uint64_t connect_ns;       /* for all hosts to be reached */
     unsigned ssh_port;         /* of hosts that have none of their own; 0: not said */

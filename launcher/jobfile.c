@@ -438,6 +438,7 @@ static const psrti_key_t job_keys[] = {
     FIELD(PSRTI_KEY_WORD, bind, bind, .words = bind_words),
     FIELD(PSRTI_KEY_BOOL, quiet, quiet),
     FIELD(PSRTI_KEY_BOOL, no_prefix, no_prefix),
+    FIELD(PSRTI_KEY_BOOL, label_host, label_host),
     FIELD(PSRTI_KEY_BOOL, timestamps, timestamps),
     FIELD(PSRTI_KEY_BOOL, detach, detach),
     FIELD(PSRTI_KEY_TEXT, worker_logs, worker_logs),

@@ -57,6 +57,7 @@ enum {
     OPT_DRY_RUN,
     OPT_QUIET,
     OPT_NO_PREFIX,
+    OPT_LABEL_HOST,
     OPT_SECURITY,
     OPT_TRANSPORT,
     OPT_NAME,
@@ -136,6 +137,7 @@ static const psrti_flag_t flags[] = {
     { "json", OPT_JSON, NULL, "plan in JSON" },
     { "quiet", OPT_QUIET, NULL, "print no notes of the launcher but errors" },
     { "no-prefix", OPT_NO_PREFIX, NULL, "no [worker:1] in front of the lines" },
+    { "label-host", OPT_LABEL_HOST, NULL, "[worker:1@node2]: the host too" },
     { "help", 'h', NULL, "print this" },
     { "version", OPT_VERSION, NULL, "print the version" },
 };
@@ -509,6 +511,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_JSON: job->dry_run = job->json = 1; return PSRT_OK;
     case OPT_QUIET: job->quiet = 1; return PSRT_OK;
     case OPT_NO_PREFIX: job->no_prefix = 1; return PSRT_OK;
+    case OPT_LABEL_HOST: job->label_host = 1; return PSRT_OK;
     default: return apply_roles(p, id, arg);
     }
 }

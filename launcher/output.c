@@ -282,12 +282,13 @@ void psrti_stream_close(psrti_stream_t *stream)
 
 static char *make_prefix(const target_t *target, const char *name, size_t hue)
 {
-    char text[64];
+    size_t size = strlen(name) + sizeof "\033[31m[]\033[0m ";
+    char *text = psrti_xcalloc(size, 1);
     if (target->colour)
-        snprintf(text, sizeof text, "\033[%dm[%s]\033[0m ", 31 + (int)(hue % 6), name);
+        snprintf(text, size, "\033[%dm[%s]\033[0m ", 31 + (int)(hue % 6), name);
     else
-        snprintf(text, sizeof text, "[%s] ", name);
-    return psrti_xstrdup(text);
+        snprintf(text, size, "[%s] ", name);
+    return text;
 }
 
 psrti_stream_t *psrti_output_stream(psrti_output_t *output, int fd, const char *name, size_t task)

@@ -133,6 +133,18 @@ static void on_drained(void *arg) { psrti_supervisor_close(arg); }
 
 /* ---- what the core decided ------------------------------------------------------------------- */
 
+/* "worker:3@node1". Many machines are localhost to themselves: such a one is shown by its name. */
+psrti_stream_t *psrti_supervisor_stream(psrti_supervisor_t *s, size_t task, int fd)
+{
+    const psrti_seat_t *seat = &s->seats[task];
+    char self[HOST_NAME_MAX + 1] = "", label[PSRTI_TASK_NAME_MAX + sizeof self];
+    const char *host = seat->host;
+    if (!s->job->label_host) return psrti_output_stream(s->output, fd, seat->task->name, task);
+    if (!strcmp(host, "localhost") && !gethostname(self, sizeof self)) host = self;
+    snprintf(label, sizeof label, "%s@%s", seat->task->name, host);
+    return psrti_output_stream(s->output, fd, label, task);
+}
+
 static psrt_status_t start_attempt(psrti_supervisor_t *s, psrti_seat_t *seat)
 {
     psrti_launch_t launch;
@@ -162,8 +174,7 @@ static void start_task(psrti_supervisor_t *s, const psrti_action_t *action)
     }
     seat->open_streams = 2;
     for (int i = 0; i < 2 && !seat->hidden; i++)
-        seat->streams[i] =
-            psrti_output_stream(s->output, STDOUT_FILENO + i, task->name, action->task);
+        seat->streams[i] = psrti_supervisor_stream(s, action->task, STDOUT_FILENO + i);
 }
 
 static int still_runs(const psrti_supervisor_t *s, size_t task)

@@ -67,6 +67,9 @@ void psrti_supervisor_note(psrti_supervisor_t *s, const char *fmt, ...)
 void psrti_supervisor_tell(psrti_supervisor_t *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* For the output of a task where it runs at present. */
+psrti_stream_t *psrti_supervisor_stream(psrti_supervisor_t *s, size_t task, int fd);
+
 /* "a, b, c and 4 more", of the tasks that `pick` chooses; their number. */
 size_t psrti_supervisor_names(const psrti_supervisor_t *s,
                               int (*pick)(const psrti_supervisor_t *s, size_t task), char *buf,

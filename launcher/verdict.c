@@ -52,7 +52,7 @@ static void show_hidden(psrti_supervisor_t *s, size_t task)
     const psrti_seat_t *seat = &s->seats[task];
     const psrti_tail_t *tail = &seat->tails[1];
     if (!seat->hidden || !tail->len) return;
-    psrti_stream_t *stream = psrti_output_stream(s->output, 2, seat->task->name, task);
+    psrti_stream_t *stream = psrti_supervisor_stream(s, task, STDERR_FILENO);
     size_t from = tail->len > LAST_WORDS ? tail->len - LAST_WORDS : 0;
     const char *line = from ? memchr(tail->data + from, '\n', tail->len - from) : NULL;
     if (line) from = (size_t)(line - tail->data) + 1;

@@ -52,6 +52,7 @@ GOOD = {
         "bind": "cores",
         "quiet": True,
         "no_prefix": False,
+        "label_host": True,
         "timestamps": False,
         "detach": False,
         "worker_logs": "0,2",

@@ -46,6 +46,17 @@ class Output(LaunchTest):
         self.assertIn("[worker:0] to err\n", err)
         self.assertIn("[worker:1] to err\n", err)
 
+    def test_label_host(self):
+        me = socket.gethostname()
+        code, out, err = self.launch("-w", "2", "-s", "0", "--grace", "300ms", "--label-host", "--worker-logs", "0",
+                                     "--", "/bin/sh", "-c",
+                                     "echo x; [ $RANK = 0 ] && exec sleep 1000; echo why >&2; exit 3")
+        self.assertEqual((code, out), (3, f"[worker:0@{me}] x\n"))
+        self.assertIn(f"[worker:1@{me}] why\n", err)  # the last words of a worker that is not shown
+        self.assertEqual(self.raw(self.python("print('x')", "--label-host", "-H", "127.0.0.1")),
+                         b"[worker:0@127.0.0.1] x\n")
+        self.assertEqual(self.raw(self.python("print('x')", "--label-host", "--no-prefix")), b"x\n")
+
     def test_no_prefix(self):
         self.assertEqual(self.raw(self.python("print('plain')", "--no-prefix")), b"plain\n")
 

@@ -72,11 +72,12 @@ class Course(SshTest):
     shells = {"alpha": sshrig.CSH, "beta": sshrig.NOISY, "gamma": sshrig.SLOW}
 
     def test_a_task_on_each_host(self):
-        code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--", "/bin/sh", "-c",
-                                     "echo at $TMPDIR $PSRT_JOB_DIR $RANK of $WORLD_SIZE")
+        code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--label-host", "--",
+                                     "/bin/sh", "-c", "echo at $TMPDIR $PSRT_JOB_DIR $RANK of $WORLD_SIZE")
         self.assertEqual((code, err), (0, ""))
         for i, host in enumerate(HOSTS):
-            self.assertRegex(out, rf"\[worker:{i}\] at {self.rig.tmp(host)} {self.rig.tmp(host)}/psrt-job-\w+ {i} of 3\n")
+            tmp = self.rig.tmp(host)
+            self.assertRegex(out, rf"\[worker:{i}@{host}\] at {tmp} {tmp}/psrt-job-\w+ {i} of 3\n")
         self.assert_hosts_clean()
         self.assert_nothing_left(at_once=True)
 
