@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
+
 /* A number at *text, which is moved behind it; false: there is none. */
 static int take_number(const char **text, unsigned *out)
 {
@@ -35,6 +37,14 @@ int psrti_indices_valid(const char *list)
         if (!take_range(&list, &first, &last)) return 0;
     while (*list);
     return 1;
+}
+
+unsigned psrti_indices_max(const char *list)
+{
+    unsigned first, last, max = 0;
+    while (*list && take_range(&list, &first, &last))
+        max = PSRTI_MAX(max, last);
+    return max;
 }
 
 int psrti_indices_has(const char *list, unsigned index)

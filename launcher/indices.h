@@ -4,6 +4,7 @@
 #define PSRTI_LAUNCHER_INDICES_H
 
 int psrti_indices_valid(const char *list);
+unsigned psrti_indices_max(const char *list);            /* of a valid one; "*": 0 */
 int psrti_indices_has(const char *list, unsigned index); /* of a valid one */
 
 #endif

@@ -269,9 +269,9 @@ void psrti_job_release(psrti_job_t *job)
         role_clear(&job->roles[i]);
     psrti_hosts_t hosts = { job->hosts, job->host_count };
     psrti_hosts_clear(&hosts);
-    char *const texts[] = { job->name,      job->backend,   job->log_dir,     job->start_timeout,
-                            job->security,  job->transport, job->worker_logs, job->run_log,
-                            job->interface, job->subnet,    job->ssh_identity };
+    char *const texts[] = { job->name,      job->backend,   job->log_dir,      job->start_timeout,
+                            job->security,  job->transport, job->worker_logs,  job->run_log,
+                            job->interface, job->subnet,    job->ssh_identity, job->quiet_ranks };
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
     psrti_argv_free(job->ssh_options);

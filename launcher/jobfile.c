@@ -15,6 +15,7 @@
 #include "launcher/contract.h"
 #include "launcher/exports.h"
 #include "launcher/hosts.h"
+#include "launcher/indices.h"
 #include "launcher/jsonread.h"
 #include "launcher/netif.h"
 
@@ -395,6 +396,25 @@ static psrt_status_t read_security(psrti_reader_t *r, const json_t *value, void 
     return PSRT_OK;
 }
 
+static psrt_status_t read_ranks(psrti_reader_t *r, const json_t *value, char **ranks)
+{
+    const char *list = json_string_value(value);
+    if (!list || !psrti_indices_valid(list))
+        return psrti_reader_wrong(r, value, "a list of workers such as \"0,2-4\", or \"*\"");
+    psrti_job_set(ranks, list);
+    return PSRT_OK;
+}
+
+static psrt_status_t read_worker_logs(psrti_reader_t *r, const json_t *value, void *object)
+{
+    return read_ranks(r, value, &((psrti_job_t *)object)->worker_logs);
+}
+
+static psrt_status_t read_quiet_ranks(psrti_reader_t *r, const json_t *value, void *object)
+{
+    return read_ranks(r, value, &((psrti_job_t *)object)->quiet_ranks);
+}
+
 static psrt_status_t read_coordinator(psrti_reader_t *r, const json_t *value, void *object)
 {
     int wanted;
@@ -441,7 +461,8 @@ static const psrti_key_t job_keys[] = {
     FIELD(PSRTI_KEY_BOOL, label_host, label_host),
     FIELD(PSRTI_KEY_BOOL, timestamps, timestamps),
     FIELD(PSRTI_KEY_BOOL, detach, detach),
-    FIELD(PSRTI_KEY_TEXT, worker_logs, worker_logs),
+    { .name = "worker_logs", .type = PSRTI_KEY_READ, .read = read_worker_logs },
+    { .name = "quiet_ranks", .type = PSRTI_KEY_READ, .read = read_quiet_ranks },
 };
 #undef OBJECT
 

@@ -17,6 +17,7 @@
 #include "launcher/jobfile.h"
 #include "launcher/netif.h"
 #include "launcher/render/render.h"
+#include "launcher/shown.h"
 #include "launcher/tensorboard.h"
 
 #define SERVER_COMMAND_SAME "same"
@@ -30,6 +31,7 @@ typedef struct parser {
     const char *tensorboard;    /* NULL: none */
     const char *server_command; /* NULL: psrtd, or what the job file says */
     unsigned min_workers;       /* 0: not given */
+    int has_shown;              /* a flag says whose output is shown */
 } parser_t;
 
 enum {
@@ -67,6 +69,8 @@ enum {
     OPT_MAX_RESTARTS,
     OPT_HOST_COOLDOWN,
     OPT_WORKER_LOGS,
+    OPT_TEE,
+    OPT_QUIET_RANKS,
     OPT_TENSORBOARD,
     OPT_TIMESTAMPS,
     OPT_DETACH,
@@ -127,6 +131,8 @@ static const psrti_flag_t flags[] = {
       "how long a lost host is not used; doubles each time, up to\n10m; default 10s" },
     { "worker-logs", OPT_WORKER_LOGS, "LIST",
       "workers whose output is shown, such as 0,2-4 or *;\n--log-dir has all" },
+    { "tee", OPT_TEE, "LIST", "the same as --worker-logs" },
+    { "quiet-ranks", OPT_QUIET_RANKS, "LIST", "workers whose output is not shown" },
     { "timestamps", OPT_TIMESTAMPS, NULL, "the time in front of each line" },
     { "detach", OPT_DETACH, NULL, "run in the background, and print the job's id" },
     { "tensorboard", OPT_TENSORBOARD, "DIR",
@@ -412,11 +418,15 @@ static psrt_status_t apply_restarts(parser_t *p, int id, const char *arg)
     }
 }
 
-static psrt_status_t parse_worker_logs(psrti_job_t *job, const char *text)
+/* The first of these flags takes the place of all that the job file says of it. */
+static psrt_status_t parse_shown(parser_t *p, const char *flag, const char *text, char **list)
 {
     if (!psrti_indices_valid(text))
-        return psrti_fail(PSRT_ERR_INVALID, "--worker-logs %s: not such as 0,2-4 or *", text);
-    psrti_job_set(&job->worker_logs, text);
+        return psrti_fail(PSRT_ERR_INVALID, "%s %s: not such as 0,2-4 or *", flag, text);
+    if (!p->has_shown) psrti_job_set(&p->job->worker_logs, NULL);
+    if (!p->has_shown) psrti_job_set(&p->job->quiet_ranks, NULL);
+    p->has_shown = 1;
+    psrti_job_set(list, text);
     return PSRT_OK;
 }
 
@@ -502,7 +512,9 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_BIND: return parse_bind(job, arg);
     case OPT_HOST_COOLDOWN: return parse_time("--host-cooldown", arg, 0, &job->cooldown_ns);
     case OPT_NAME: psrti_job_set(&job->name, arg); return PSRT_OK;
-    case OPT_WORKER_LOGS: return parse_worker_logs(job, arg);
+    case OPT_WORKER_LOGS: return parse_shown(p, "--worker-logs", arg, &job->worker_logs);
+    case OPT_TEE: return parse_shown(p, "--tee", arg, &job->worker_logs);
+    case OPT_QUIET_RANKS: return parse_shown(p, "--quiet-ranks", arg, &job->quiet_ranks);
     case OPT_TIMESTAMPS: job->timestamps = 1; return PSRT_OK;
     case OPT_DETACH: job->detach = 1; return PSRT_OK;
     case OPT_BACKEND: psrti_job_set(&job->backend, arg); return PSRT_OK;
@@ -596,6 +608,7 @@ psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *
     if (!st) st = each_flag(&parser, argc, argv, 0, done_p);
     if (st || *done_p) return st;
     st = complete(&parser, argv + optind);
+    if (!st) st = psrti_shown_check(job);
     if (!st && parser.tensorboard) psrti_tensorboard_add(job, parser.tensorboard);
     return st;
 }

@@ -12,7 +12,6 @@
 
 #include "base/log.h"
 #include "launcher/exits.h"
-#include "launcher/indices.h"
 #include "launcher/supervise.h"
 #include "launcher/tasklog.h"
 
@@ -142,9 +141,6 @@ static const char *default_name(const psrti_job_t *job)
 
 psrt_status_t psrti_run(psrti_job_t *job, const psrti_backend_ops_t *ops, int *code_p)
 {
-    if (job->worker_logs && !psrti_indices_valid(job->worker_logs))
-        return psrti_fail(PSRT_ERR_INVALID, "worker_logs %s: not such as 0,2-4 or *",
-                          job->worker_logs);
     if (!job->name) psrti_job_set(&job->name, default_name(job));
     if (job->detach) return detach(job, ops, code_p);
     psrti_supervise_params_t params = { 0 };

@@ -12,7 +12,7 @@
 
 #include "launcher/contract.h"
 #include "launcher/expand.h"
-#include "launcher/indices.h"
+#include "launcher/shown.h"
 #include "launcher/supervisor.h"
 #include "launcher/tensorboard.h"
 
@@ -508,8 +508,7 @@ static void init_seats(psrti_supervisor_t *s)
     for (size_t i = 0; i < s->count; i++) {
         const psrti_task_t *task = &s->job->tasks[i];
         s->seats[i].task = task;
-        s->seats[i].hidden = task->role->kind == PSRTI_KIND_WORKER && s->job->worker_logs &&
-                             !psrti_indices_has(s->job->worker_logs, task->rank);
+        s->seats[i].hidden = !psrti_shown_has(s->job, task);
         psrti_tasklog_init(&s->seats[i].log);
     }
 }

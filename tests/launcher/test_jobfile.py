@@ -139,6 +139,8 @@ BAD = {
     "flag": (job(quiet=1), "quiet: 1 is not true or false"),
     "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores, numa'),
     "security": (job(security="none"), 'security: "none" is not one of encrypted'),
+    "shown": (job(worker_logs="a"), 'worker_logs: "a" is not a list of workers such as "0,2-4", or "*"'),
+    "not shown": (job(quiet_ranks=1), 'quiet_ranks: 1 is not a list of workers such as "0,2-4", or "*"'),
     "role name": ({
         "roles": {
             "Worker": PROGRAM
@@ -212,6 +214,9 @@ BAD_TOGETHER = {
         "min": 3,
         "count": 2
     }), "roles.worker: min 3 is more than count 2"),
+    "no such worker": (job({"count": 2}, quiet_ranks="0-2"),
+                       "--quiet-ranks 0-2: there is no worker 2, the last one is 1"),
+    "shown and not": (job(worker_logs="0", quiet_ranks="0"), "drop --quiet-ranks 0"),
     "twice": (job(hosts=["h1:2", "h1"]), "hosts[1]: host h1 is there twice"),
     "regular expression": (job({"constraints": [["hostname", "LIKE", "("]]}),
                            "not a regular expression"),
@@ -310,6 +315,12 @@ class JobFile(LaunchTest):
         code, out, err = self.plan(b"\xef\xbb\xbf" + text + b"\r\n\n")
         self.assertEqual((code, err), (0, ""))
         self.assertIn("x" * 1000, out)
+
+    def test_flags_override_whose_output_is_shown(self):
+        document = {"worker_logs": "9", "coordinator": False, "roles": {"worker": {"count": 2, "argv": ["echo"]}}}
+        self.assert_refused("there is no worker 9", document)
+        code, out, err = self.launch("-c", self.file(document), "--grace", "0", "--quiet-ranks", "1")
+        self.assertEqual((code, out), (0, "[worker:0] \n"), err)
 
     def test_flags_override(self):
         document = {

@@ -94,6 +94,20 @@ class Options(OptionsTest):
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
         self.assert_usage("empty command", "--server-command=", "--", "x")
 
+    def test_whose_output_is_shown(self):
+        for flag in ("--worker-logs", "--tee", "--quiet-ranks"):
+            for bad in ("", "a", "1,", "2-1", "*1", "0:3", "9" * 10):
+                self.assert_usage(f"{flag} {bad}: not such as 0,2-4 or *", flag, bad, "--", "x")
+        for flag, shown in (("--worker-logs", "--worker-logs"), ("--tee", "--worker-logs"),
+                            ("--quiet-ranks", "--quiet-ranks")):
+            self.assert_usage(f"{shown} 0,1-9: there is no worker 9, the last one is 2", flag, "0,1-9", "-w", "3", "--",
+                              "x")
+            code, _, err = self.launch("plan", flag, "2", "--min-workers", "1", "--max-workers", "3", "--", "x")
+            self.assertEqual((code, err), (0, ""))
+        for first in ("--worker-logs", "--tee"):
+            self.assert_usage("--worker-logs (--tee) 0 says already whose output is shown; drop --quiet-ranks 1", first,
+                              "0", "--quiet-ranks", "1", "-w", "2", "--", "x")
+
     def test_help_and_version(self):
         code, out, err = self.launch("--help")
         self.assertEqual((code, err), (0, ""))

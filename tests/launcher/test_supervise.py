@@ -322,8 +322,10 @@ class Lines(LaunchTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(sorted(out.splitlines()), [f"[worker:{r}] of {r}" for r in (0, 2, 3)])
         self.assertEqual((log / "worker-1.0.stdout").read_text(), "of 1\n")
-        for bad in ("", "a", "1,", "2-1", "*1"):
-            self.assertEqual(self.launch("--worker-logs", bad, "--", "true")[0], 2)
+        for flags, shown in ((("--tee", "1"), "1"), (("--quiet-ranks", "0,2-3"), "1"), (("--quiet-ranks", "*"), "")):
+            code, out, err = self.launch("-w", "4", "-s", "0", "--grace", "0", *flags, "--", "/bin/sh", "-c",
+                                         "echo of $RANK")
+            self.assertEqual((code, sorted(out.splitlines())), (0, [f"[worker:{r}] of {r}" for r in shown]), err)
 
     def test_last_words_of_a_hidden_worker(self):
         code, out, err = self.launch("-w", "2", "-s", "0", "--grace", "300ms", "--worker-logs", "0",
