@@ -133,6 +133,7 @@ typedef struct psrti_job {
     char *log_dir, *start_timeout, *security, *transport; /* NULL: not given */
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     char *quiet_ranks;   /* of which it is not; only without worker_logs */
+    uint64_t log_limit;  /* bytes of each file in log_dir; 0: none */
     uint64_t timeout_ns; /* 0: none */
     uint64_t grace_ns;
     uint64_t launch_timeout_ns; /* within which a task starts; 0: no limit */

@@ -17,6 +17,7 @@
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
 #include "launcher/jsonread.h"
+#include "launcher/logfile.h"
 #include "launcher/netif.h"
 
 #define FILE_MAX (64 << 20)
@@ -375,6 +376,15 @@ static psrt_status_t read_env_file(psrti_reader_t *r, const json_t *value, void 
     return st ? psrti_reader_fail(r, "%s", psrt_last_error()) : PSRT_OK;
 }
 
+static psrt_status_t read_log_limit(psrti_reader_t *r, const json_t *value, void *object)
+{
+    const char *size = json_string_value(value);
+    if (!size || psrti_logfile_parse_limit(size, &((psrti_job_t *)object)->log_limit))
+        return psrti_reader_wrong(r, value,
+                                  "a size such as \"100MiB\", of 64KiB at least, or \"0\"");
+    return PSRT_OK;
+}
+
 /* Goes to the tasks as a text. */
 static psrt_status_t read_start_timeout(psrti_reader_t *r, const json_t *value, void *object)
 {
@@ -449,6 +459,7 @@ static const psrti_key_t job_keys[] = {
     { .name = "env", .type = PSRTI_KEY_READ, .read = read_job_env },
     { .name = "env_file", .type = PSRTI_KEY_READ, .read = read_env_file },
     FIELD(PSRTI_KEY_TEXT, log_dir, log_dir),
+    { .name = "log_limit", .type = PSRTI_KEY_READ, .read = read_log_limit },
     FIELD(PSRTI_KEY_TIME, timeout, timeout_ns),
     { .name = "start_timeout", .type = PSRTI_KEY_READ, .read = read_start_timeout },
     FIELD(PSRTI_KEY_TIME, launch_timeout, launch_timeout_ns),

@@ -15,6 +15,7 @@
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
 #include "launcher/jobfile.h"
+#include "launcher/logfile.h"
 #include "launcher/netif.h"
 #include "launcher/render/render.h"
 #include "launcher/shown.h"
@@ -52,6 +53,7 @@ enum {
     OPT_BIND,
     OPT_ENV_FILE,
     OPT_LOG_DIR,
+    OPT_LOG_LIMIT,
     OPT_TIMEOUT,
     OPT_START_TIMEOUT,
     OPT_LAUNCH_TIMEOUT,
@@ -109,6 +111,8 @@ static const psrti_flag_t flags[] = {
     { "env-file", OPT_ENV_FILE, "FILE", "a file of such, one a line" },
     { "log-dir", OPT_LOG_DIR, "DIR",
       "also write each task's output, unchanged, to\nDIR/ROLE-INDEX.ATTEMPT.stdout and .stderr" },
+    { "log-limit", OPT_LOG_LIMIT, "SIZE",
+      "such as 100MiB: what each of these files may take; of more,\nthe oldest is dropped. Default: no limit" },
     { "timeout", OPT_TIMEOUT, "T", "stop the job when it runs for longer (exit code 124)" },
     { "start-timeout", OPT_START_TIMEOUT, "T",
       "time within which all tasks must have joined\n(PSRT_START_TIMEOUT of the tasks)" },
@@ -297,6 +301,13 @@ static psrt_status_t parse_time(const char *flag, const char *text, int zero_ok,
                           text);
     *out = ns;
     return PSRT_OK;
+}
+
+static psrt_status_t parse_log_limit(psrti_job_t *job, const char *text)
+{
+    if (!psrti_logfile_parse_limit(text, &job->log_limit)) return PSRT_OK;
+    return psrti_fail(PSRT_ERR_INVALID,
+                      "--log-limit %s: not a size such as 100MiB, of 64KiB at least, or 0", text);
 }
 
 static psrt_status_t parse_export(psrti_job_t *job, const char *text)
@@ -501,6 +512,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--log-dir: empty name");
         psrti_job_set(&job->log_dir, arg);
         return PSRT_OK;
+    case OPT_LOG_LIMIT: return parse_log_limit(job, arg);
     case OPT_TIMEOUT: return parse_time("--timeout", arg, 0, &job->timeout_ns);
     case OPT_START_TIMEOUT:
         psrti_job_set(&job->start_timeout, arg);

@@ -148,7 +148,7 @@ psrti_stream_t *psrti_supervisor_stream(psrti_supervisor_t *s, size_t task, int 
 static psrt_status_t start_attempt(psrti_supervisor_t *s, psrti_seat_t *seat)
 {
     psrti_launch_t launch;
-    psrt_status_t st = psrti_tasklog_open(&seat->log, s->job->log_dir, seat->task);
+    psrt_status_t st = psrti_tasklog_open(&seat->log, s->job, seat->task);
     if (st) return st;
     psrti_contract_make(s->job, seat->task, &launch);
     st = s->ops->start(s->backend, seat->task, &launch);
@@ -526,6 +526,8 @@ static void free_all(psrti_supervisor_t *s)
     for (size_t i = 0; i < s->count; i++) {
         psrti_tail_clear(&s->seats[i].tails[0]);
         psrti_tail_clear(&s->seats[i].tails[1]);
+        psrti_tasklog_close(&s->seats[i].log, 0);
+        psrti_tasklog_close(&s->seats[i].log, 1);
     }
     if (s->run_log) fclose(s->run_log);
     psrti_core_destroy(s->core);

@@ -2,7 +2,6 @@
 #include "launcher/tasklog.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +31,11 @@ psrt_status_t psrti_tasklog_make_dir(const char *dir)
     return PSRT_OK;
 }
 
-void psrti_tasklog_init(psrti_tasklog_t *log) { log->fds[0] = log->fds[1] = -1; }
+void psrti_tasklog_init(psrti_tasklog_t *log)
+{
+    psrti_logfile_init(&log->files[0]);
+    psrti_logfile_init(&log->files[1]);
+}
 
 /* DIR/worker-0.stdout leads to the file of the present attempt. A file system without links has
  * none. */
@@ -45,47 +48,34 @@ static void link_current(const char *dir, const char *name, const char *path, in
     if (!symlink(strrchr(path, '/') + 1, fresh) && rename(fresh, link)) unlink(fresh);
 }
 
-psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const char *dir, const psrti_task_t *task)
+psrt_status_t psrti_tasklog_open(psrti_tasklog_t *log, const psrti_job_t *job,
+                                 const psrti_task_t *task)
 {
     psrti_tasklog_init(log);
     char name[PSRTI_TASK_NAME_MAX];
     snprintf(name, sizeof name, "%s", task->name);
     char *colon = strchr(name, ':');
     if (colon) *colon = '-';
-    for (int i = 0; dir && i < 2; i++) {
+    for (int i = 0; job->log_dir && i < 2; i++) {
         char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s.%u.%s", dir, name, task->attempt, stream_names[i]);
-        log->fds[i] = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (log->fds[i] >= 0) {
-            link_current(dir, name, path, i);
-            continue;
+        snprintf(path, sizeof path, "%s/%s.%u.%s", job->log_dir, name, task->attempt,
+                 stream_names[i]);
+        psrt_status_t st = psrti_logfile_open(&log->files[i], path, job->log_limit);
+        if (st) {
+            psrti_tasklog_close(log, 0);
+            return st;
         }
-        psrt_status_t st = psrti_fail(PSRT_ERR_IO, "log file %s: %s", path, strerror(errno));
-        psrti_tasklog_close(log, 0);
-        return st;
+        link_current(job->log_dir, name, path, i);
     }
     return PSRT_OK;
 }
 
 psrt_status_t psrti_tasklog_write(psrti_tasklog_t *log, int which, const char *data, size_t len)
 {
-    while (log->fds[which] >= 0 && len) {
-        ssize_t n = write(log->fds[which], data, len);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            int error = errno;
-            psrti_tasklog_close(log, which);
-            return psrti_fail(PSRT_ERR_IO, "log file of %s: %s", stream_names[which],
-                              strerror(error));
-        }
-        data += n;
-        len -= (size_t)n;
-    }
-    return PSRT_OK;
+    return psrti_logfile_write(&log->files[which], data, len);
 }
 
 void psrti_tasklog_close(psrti_tasklog_t *log, int which)
 {
-    if (log->fds[which] >= 0) close(log->fds[which]);
-    log->fds[which] = -1;
+    psrti_logfile_close(&log->files[which]);
 }

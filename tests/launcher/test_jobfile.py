@@ -43,6 +43,7 @@ GOOD = {
             }
         ],
         "log_dir": "logs",
+        "log_limit": "100MiB",
         "timeout": "2h",
         "start_timeout": 90.5,
         "launch_timeout": "20s",
@@ -139,6 +140,8 @@ BAD = {
     "flag": (job(quiet=1), "quiet: 1 is not true or false"),
     "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores, numa'),
     "security": (job(security="none"), 'security: "none" is not one of encrypted'),
+    "log limit": (job(log_limit="100 MiB"), 'log_limit: "100 MiB" is not a size such as "100MiB"'),
+    "log limit as a number": (job(log_limit=100), "log_limit: 100 is not a size"),
     "shown": (job(worker_logs="a"), 'worker_logs: "a" is not a list of workers such as "0,2-4", or "*"'),
     "not shown": (job(quiet_ranks=1), 'quiet_ranks: 1 is not a list of workers such as "0,2-4", or "*"'),
     "role name": ({
@@ -214,6 +217,7 @@ BAD_TOGETHER = {
         "min": 3,
         "count": 2
     }), "roles.worker: min 3 is more than count 2"),
+    "log limit too low": (job(log_limit="63k"), "of 64KiB at least"),
     "no such worker": (job({"count": 2}, quiet_ranks="0-2"),
                        "--quiet-ranks 0-2: there is no worker 2, the last one is 1"),
     "shown and not": (job(worker_logs="0", quiet_ranks="0"), "drop --quiet-ranks 0"),

@@ -94,6 +94,13 @@ class Options(OptionsTest):
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
         self.assert_usage("empty command", "--server-command=", "--", "x")
 
+    def test_log_limit(self):
+        for bad in ("", "100", "63k", "65535", "1.5G", "-1", "much", "100 MiB", "9" * 30):
+            self.assert_usage(f"--log-limit {bad}: not a size such as 100MiB, of 64KiB at least, or 0", "--log-limit",
+                              bad, "--", "x")
+        for good in ("0", "64KiB", "65536", "100MiB", "2g"):
+            self.assertEqual(self.launch("plan", "--log-limit", good, "--", "x")[0], 0)
+
     def test_whose_output_is_shown(self):
         for flag in ("--worker-logs", "--tee", "--quiet-ranks"):
             for bad in ("", "a", "1,", "2-1", "*1", "0:3", "9" * 10):

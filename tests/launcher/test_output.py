@@ -198,6 +198,28 @@ class Output(LaunchTest):
         self.assertEqual(code, 70)
         self.assertIn(f"--log-dir {file}: not a directory", err)
 
+    def test_log_limit(self):
+        log, limit = self.root / "log", 64 << 10
+        log.mkdir()
+        (log / "worker-0.0.stdout.1").write_text("of a run before")
+        code = "os.write(2, b'little\\n'); sys.stdout.write(''.join(f'line {i:09}\\n' for i in range(%d)))"
+        for lines in (20000, 3):
+            out = self.raw(self.python(code % lines, "--log-dir", str(log), "--log-limit", "64KiB", "--no-prefix"))
+            file, old = log / "worker-0.0.stdout", log / "worker-0.0.stdout.1"
+            self.assertEqual(out.count(b"\n"), lines)
+            self.assertEqual((log / "worker-0.stdout").resolve(), file.resolve())
+            self.assertEqual((log / "worker-0.stderr").read_text(), "little\n")
+            self.assertFalse((log / "worker-0.0.stderr.1").exists())
+            if lines == 3:  # what is left of the run before is gone
+                self.assertEqual((file.read_bytes(), old.exists()), (out, False))
+                continue
+            first, last = old.read_bytes(), file.read_bytes()
+            self.assertTrue(out.endswith(first + last))
+            self.assertGreater(len(first + last), limit * 7 // 16)
+            self.assertLessEqual(max(len(first), len(last)), limit // 2)
+            for part in (first, last):
+                self.assertTrue(part.startswith(b"line ") and part.endswith(b"\n"))
+
     def test_both_streams_into_one_file(self):
         path = self.root / "both"
         with open(path, "wb") as file:
