@@ -32,10 +32,13 @@ static psrt_status_t fail(psrti_logfile_t *file)
 
 static psrt_status_t begin(psrti_logfile_t *file)
 {
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
     file->size = 0;
     file->full = file->in_line = 0;
-    return file->fd < 0 ? fail(file) : PSRT_OK;
+    if (file->fd < 0) return fail(file);
+    if (file->is_output) dup2(file->fd, STDOUT_FILENO);
+    if (file->is_output) dup2(file->fd, STDERR_FILENO);
+    return PSRT_OK;
 }
 
 static void old_path(const psrti_logfile_t *file, char path[PATH_MAX + 2])
@@ -86,13 +89,26 @@ static psrt_status_t write_all(psrti_logfile_t *file, const char *data, size_t l
 
 void psrti_logfile_init(psrti_logfile_t *file) { *file = (psrti_logfile_t){ .fd = -1 }; }
 
-psrt_status_t psrti_logfile_open(psrti_logfile_t *file, const char *path, uint64_t limit)
+static psrt_status_t open_anew(psrti_logfile_t *file, const char *path, uint64_t limit,
+                               int is_output)
 {
     char old[PATH_MAX + 2];
-    *file = (psrti_logfile_t){ .fd = -1, .path = psrti_xstrdup(path), .limit = limit };
+    *file = (psrti_logfile_t){
+        .fd = -1, .path = psrti_xstrdup(path), .limit = limit, .is_output = is_output
+    };
     old_path(file, old);
     unlink(old);
     return begin(file);
+}
+
+psrt_status_t psrti_logfile_open(psrti_logfile_t *file, const char *path, uint64_t limit)
+{
+    return open_anew(file, path, limit, 0);
+}
+
+psrt_status_t psrti_logfile_open_output(psrti_logfile_t *file, const char *path, uint64_t limit)
+{
+    return open_anew(file, path, limit, 1);
 }
 
 psrt_status_t psrti_logfile_write(psrti_logfile_t *file, const char *data, size_t len)

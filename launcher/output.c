@@ -398,7 +398,7 @@ static psrt_status_t open_target(psrti_output_t *output, int fd)
     target->is_terminal = isatty(fd);
     target->moves = target->is_terminal && term && strcmp(term, "dumb") != 0;
     target->colour = target->moves && !(no_colour && *no_colour);
-    target->sink = psrti_sink_open(fd, wake_loop, output);
+    target->sink = psrti_sink_open(fd, output->params.file, wake_loop, output);
     if (!target->sink) return psrti_fail(PSRT_ERR_LIMIT, "output: cannot start a thread");
     output->target_count++;
     output->err = target;

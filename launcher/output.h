@@ -15,11 +15,14 @@
 
 #include <psrt/status.h>
 
+#include "launcher/logfile.h"
+
 typedef struct psrti_output psrti_output_t;
 typedef struct psrti_stream psrti_stream_t;
 
 typedef struct psrti_output_params {
     uv_loop_t *loop;
+    psrti_logfile_t *file; /* to which stdout and stderr lead; NULL: they lead elsewhere */
     int no_prefix, timestamps;
     /* Of so many tasks equal lines on stderr are told once with a count (merge.h); 0: never. */
     size_t merge_tasks;

@@ -2,7 +2,6 @@
 #include "launcher/run.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +43,7 @@ static void on_ready(void *arg)
 }
 
 /* Logs are with the job's record, unless the user said where. */
-static psrt_status_t redirect(psrti_job_t *job, psrti_record_t *record)
+static psrt_status_t redirect(psrti_job_t *job, psrti_record_t *record, psrti_logfile_t *file)
 {
     char path[PATH_MAX + 16];
     if (!job->log_dir) {
@@ -55,23 +54,20 @@ static psrt_status_t redirect(psrti_job_t *job, psrti_record_t *record)
     if (st) return st;
     if (realpath(job->log_dir, path)) psrti_record_set(record, "log_dir", json_string(path));
     snprintf(path, sizeof path, "%s/" OUTPUT_NAME, job->log_dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) return psrti_fail(PSRT_ERR_IO, "%s: %s", path, strerror(errno));
-    dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-    return PSRT_OK;
+    return psrti_logfile_open_output(file, path, job->log_limit);
 }
 
 static psrt_status_t run_in_background(psrti_job_t *job, const psrti_backend_ops_t *ops, int fd,
                                        int *code_p)
 {
     background_t b = { .fd = fd };
-    psrti_supervise_params_t params = { .ready = on_ready, .arg = &b };
+    psrti_logfile_t output;
+    psrti_supervise_params_t params = { .output = &output, .ready = on_ready, .arg = &b };
+    psrti_logfile_init(&output);
     setsid();
     signal(SIGHUP, SIG_IGN); /* the terminal may go */
     psrt_status_t st = psrti_record_open(job, &params.record);
-    if (!st) st = redirect(job, params.record);
+    if (!st) st = redirect(job, params.record, &output);
     if (st) {
         psrti_record_close(params.record);
         close(fd);
@@ -79,6 +75,7 @@ static psrt_status_t run_in_background(psrti_job_t *job, const psrti_backend_ops
     }
     b.id = psrti_record_id(params.record);
     st = supervise(job, ops, &params, code_p);
+    psrti_logfile_close(&output);
     if (b.fd >= 0) close(b.fd);
     return st;
 }

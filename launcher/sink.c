@@ -17,6 +17,7 @@ typedef struct chunk {
 
 struct psrti_sink {
     int fd;
+    psrti_logfile_t *file; /* NULL: none */
     void (*wake)(void *arg);
     void *arg;
     uv_thread_t thread;
@@ -44,6 +45,12 @@ static int write_all(int fd, const char *data, size_t len)
     return 0;
 }
 
+static int write_out(psrti_sink_t *sink, const char *data, size_t len)
+{
+    if (!sink->file) return write_all(sink->fd, data, len);
+    return psrti_logfile_write(sink->file, data, len) ? EIO : 0;
+}
+
 static void run(void *arg)
 {
     psrti_sink_t *sink = arg;
@@ -58,7 +65,7 @@ static void run(void *arg)
         sink->pending = empty;
         sink->writing = mine.len;
         uv_mutex_unlock(&sink->lock);
-        int error = write_all(sink->fd, mine.data, mine.len);
+        int error = write_out(sink, mine.data, mine.len);
         mine.len = 0;
         uv_mutex_lock(&sink->lock);
         sink->writing = 0;
@@ -73,10 +80,11 @@ static void run(void *arg)
     free(mine.data);
 }
 
-psrti_sink_t *psrti_sink_open(int fd, void (*wake)(void *arg), void *arg)
+psrti_sink_t *psrti_sink_open(int fd, psrti_logfile_t *file, void (*wake)(void *arg), void *arg)
 {
     psrti_sink_t *sink = psrti_xcalloc(1, sizeof *sink);
     sink->fd = fd;
+    sink->file = file;
     sink->wake = wake;
     sink->arg = arg;
     int ok = !uv_mutex_init(&sink->lock);

@@ -476,6 +476,7 @@ static psrt_status_t open_all(psrti_supervisor_t *s)
                                             .host_up = on_host_up,
                                             .arg = s };
     const psrti_output_params_t params = { .loop = &s->loop,
+                                           .file = s->params.output,
                                            .no_prefix = s->job->no_prefix,
                                            .timestamps = s->job->timestamps,
                                            .merge_tasks = is_merged(s->job) ? s->count : 0,

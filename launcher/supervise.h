@@ -4,10 +4,12 @@
 #define PSRTI_LAUNCHER_SUPERVISE_H
 
 #include "launcher/backend.h"
+#include "launcher/logfile.h"
 #include "launcher/record.h"
 
 typedef struct psrti_supervise_params {
     psrti_record_t *record;   /* NULL: none is kept */
+    psrti_logfile_t *output;  /* to which stdout and stderr lead; NULL: they lead elsewhere */
     void (*ready)(void *arg); /* all hosts are reached; NULL: nobody waits for it */
     void *arg;
 } psrti_supervise_params_t;

@@ -150,6 +150,22 @@ class Control(LaunchTest):
                       self.ask("logs", "-j", job, code=69))
         self.assert_nothing_left()
 
+    def test_log_limit_of_a_detached_job(self):
+        script = 'i=0; while [ $i -lt 3000 ]; do echo "line $i of $RANK"; i=$((i + 1)); done; ' + TALKER
+        job = self.detach("--log-limit", "64KiB", script=script)
+        self.talk("now")
+        output = os.path.join(self.jobs()[0]["log_dir"], "output")
+        self.wait_for(lambda: os.path.exists(output + ".1"), "it does not begin a new file")
+        self.wait_for(lambda: "said now" in self.ask("logs", job), "nothing is said")
+        self.finish(5)
+        self.wait_gone(job)
+        with open(output) as file, open(output + ".1") as old:
+            whole = old.read() + file.read()
+        self.assertLessEqual(os.path.getsize(output) + os.path.getsize(output + ".1"), 64 << 10)
+        self.assertRegex(whole.splitlines()[0], r"^\[worker:[01]\] ")
+        self.assertRegex(whole.splitlines()[-1], "^psrt-launch: worker:[01] .* exited with code 5 ")
+        self.assert_nothing_left()
+
     def test_detach_interrupted_goes_on(self):
         job = self.detach()
         attached = self.start("attach", job)
