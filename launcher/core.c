@@ -48,7 +48,7 @@ static const psrti_role_t *role_of(const psrti_core_t *core, size_t task)
     return core->job->tasks[task].role;
 }
 
-static int is_ending(const psrti_core_t *core) { return core->cause || core->draining; }
+int psrti_core_is_ending(const psrti_core_t *core) { return core->cause || core->draining; }
 
 static int has_process(const psrti_core_task_t *t)
 {
@@ -119,7 +119,7 @@ static void set_step(psrti_core_t *core, psrti_step_t step, uint64_t after_ns)
 
 static void check_finished(psrti_core_t *core)
 {
-    if (core->finished || !is_ending(core)) return;
+    if (core->finished || !psrti_core_is_ending(core)) return;
     for (size_t i = 0; i < core->count; i++)
         if (has_process(&core->tasks[i])) return;
     core->finished = 1;
@@ -339,7 +339,7 @@ static void judge_end(psrti_core_t *core, size_t task)
             plan_restart(core, task);
         else if (failed)
             lose(core, task);
-        if (!is_ending(core) && job_succeeded(core)) begin_drain(core);
+        if (!psrti_core_is_ending(core) && job_succeeded(core)) begin_drain(core);
     }
 }
 
@@ -348,7 +348,7 @@ static void settle(psrti_core_t *core, size_t task)
 {
     psrti_core_task_t *t = &core->tasks[task];
     if (t->phase != PSRTI_PHASE_ENDING || !t->gone) return;
-    if (t->again && !is_ending(core)) {
+    if (t->again && !psrti_core_is_ending(core)) {
         if (t->output_open) return;
         t->not_before_ns = core->now + t->delay_ns;
         t->attempt++;
@@ -368,8 +368,8 @@ static void settle(psrti_core_t *core, size_t task)
 /* What every event ends with. */
 static void go_on(psrti_core_t *core)
 {
-    if (core->ready && !is_ending(core)) psrti_core_place(core);
-    if (!is_ending(core) && job_succeeded(core)) begin_drain(core);
+    if (core->ready && !psrti_core_is_ending(core)) psrti_core_place(core);
+    if (!psrti_core_is_ending(core) && job_succeeded(core)) begin_drain(core);
     check_finished(core);
 }
 
@@ -449,43 +449,14 @@ static int all_started(const psrti_core_t *core)
     return 1;
 }
 
-/* When a start has taken too long, or what is left of it hinders the next one for too long. */
-static uint64_t launch_deadline(const psrti_core_t *core, size_t task)
-{
-    const psrti_core_task_t *t = &core->tasks[task];
-    if (t->phase == PSRTI_PHASE_STARTING && core->params.launch_timeout_ns)
-        return t->start_ns + core->params.launch_timeout_ns;
-    if (t->phase == PSRTI_PHASE_ENDING && t->end.kind == PSRTI_END_NOT_LAUNCHED && t->again &&
-        !t->gone)
-        return t->since_ns + PSRTI_CORE_STUCK_NS;
-    return UINT64_MAX;
-}
-
-/* Whatever holds a start up, its guardian may be as deaf. */
-static void check_launches(psrti_core_t *core)
-{
-    const psrti_end_t end = { .kind = PSRTI_END_NOT_LAUNCHED, .time_ns = core->now };
-    for (size_t i = 0; i < core->count && !is_ending(core); i++) {
-        if (core->now < launch_deadline(core, i)) continue;
-        if (core->tasks[i].phase == PSRTI_PHASE_ENDING) {
-            core->tasks[i].again = 0;
-            psrti_core_fail(core, i);
-            continue;
-        }
-        psrti_core_push(
-            core, (psrti_action_t){ .kind = PSRTI_DO_STOP, .task = i, .how = PSRTI_STOP_ABANDON });
-        psrti_core_ended(core, core->now, i, &end);
-    }
-}
-
 void psrti_core_tick(psrti_core_t *core, uint64_t now)
 {
     core->now = now;
     if (now >= core->start_deadline_ns) {
         core->start_deadline_ns = UINT64_MAX;
-        if (!is_ending(core) && !all_started(core)) begin_stop(core, PSRTI_CAUSE_START);
+        if (!psrti_core_is_ending(core) && !all_started(core)) begin_stop(core, PSRTI_CAUSE_START);
     }
-    check_launches(core);
+    psrti_core_check_starts(core);
     if (now >= core->step_ns) do_step(core);
     go_on(core);
 }
@@ -511,7 +482,7 @@ psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, 
 {
     psrti_core_task_t *t = &core->tasks[task];
     core->now = now;
-    if (is_ending(core)) return psrti_fail(PSRT_ERR_TOO_LATE, "the job is ending");
+    if (psrti_core_is_ending(core)) return psrti_fail(PSRT_ERR_TOO_LATE, "the job is ending");
     if (elsewhere) t->avoid = t->host;
     t->restarts = 0;
     if (t->phase >= PSRTI_PHASE_DONE) {
@@ -536,10 +507,9 @@ psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, 
 uint64_t psrti_core_deadline(const psrti_core_t *core)
 {
     uint64_t at = core->step_ns;
-    if (is_ending(core)) return at;
+    if (psrti_core_is_ending(core)) return at;
     at = PSRTI_MIN(at, core->start_deadline_ns);
-    for (size_t i = 0; i < core->count; i++)
-        at = PSRTI_MIN(at, launch_deadline(core, i));
+    at = PSRTI_MIN(at, psrti_core_start_deadline(core));
     return core->ready ? PSRTI_MIN(at, psrti_core_place_deadline(core)) : at;
 }
 

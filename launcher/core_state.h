@@ -43,12 +43,17 @@ struct psrti_core {
 };
 
 void psrti_core_push(psrti_core_t *core, psrti_action_t action);
+int psrti_core_is_ending(const psrti_core_t *core);
 void psrti_core_set_phase(psrti_core_t *core, size_t task, psrti_phase_t phase);
 unsigned psrti_core_alive(const psrti_core_t *core, const psrti_role_t *role);
 /* Lets its role go on without the task, if it may; false: not. */
 int psrti_core_shed(psrti_core_t *core, size_t task, int growable);
 /* The task's end or absence ends the job. */
 void psrti_core_fail(psrti_core_t *core, size_t task);
+
+/* Gives up starts that take longer than launch_timeout_ns; when it has to look again. */
+void psrti_core_check_starts(psrti_core_t *core);
+uint64_t psrti_core_start_deadline(const psrti_core_t *core);
 
 /* Starts what is pending and due where there is a host for it; brings back what was shed when a
  * host comes back. */

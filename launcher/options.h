@@ -9,6 +9,8 @@
  * *done_p is set when --help or --version was printed and nothing is to be run. */
 psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *done_p);
 
+#define PSRTI_FLAG_LETTERS 256 /* ids below are letters */
+
 /* A flag: parsing, the nearest name in errors, and --help come from it. */
 typedef struct psrti_flag {
     const char *name;
