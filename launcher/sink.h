@@ -11,7 +11,8 @@
 
 typedef struct psrti_sink psrti_sink_t;
 
-/* Into `file`, when it is not NULL, instead of the descriptor. `wake` is called on the sink's thread each time it has written what it took. */
+/* Into `file`, when it is not NULL, instead of the descriptor. `wake` is called on the sink's thread each time it has
+ * written what it took. */
 psrti_sink_t *psrti_sink_open(int fd, psrti_logfile_t *file, void (*wake)(void *arg), void *arg);
 /* Copies. After a write error data is dropped. */
 void psrti_sink_put(psrti_sink_t *sink, const void *data, size_t len);
