@@ -118,7 +118,7 @@ static psrt_rx_t on_msg(void *arg, psrt_msg_t *msg)
     FUZZ_ASSERT(msg->len <= iface->params.max_message && (msg->len == 0) == !msg->data);
     if (msg->len) read_all(msg);
     int values = msg->hdr.type == PSRTI_T_PUSH || msg->hdr.type == PSRTI_T_INIT ||
-                 msg->hdr.type == PSRTI_T_VALUE;
+                 msg->hdr.type == PSRTI_T_VALUE || msg->hdr.type == PSRTI_T_COLL;
     if (msg->len) FUZZ_ASSERT(in_segment(msg) == (values && msg->len > SHM_EAGER));
     fuzz_accept();
     unsigned verdict = fx.verdicts & 3;
@@ -474,6 +474,12 @@ static void seed_messages(void)
     fuzz_put8(&out, POLL);
     fuzz_put16(&out, RELEASE);
     fuzz_seed("messages", out.data, out.size);
+
+    begin(&out, 0, 0x1);
+    put_segment(&out, 1, 1);
+    put_entry(&out, SHM_DESC, 7, PSRTI_T_COLL, 4096, 1);
+    fuzz_put8(&out, POLL);
+    fuzz_seed("collective", out.data, out.size);
 }
 
 static void seed_ring(void)
