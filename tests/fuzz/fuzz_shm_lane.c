@@ -37,7 +37,7 @@ typedef struct change {
 /* What outlives an input. */
 static shm_iface_t *iface;
 static const psrt_transport_ops_t *const shm = &psrti_transport_shm;
-static int lane_fd, segment_fd[SEGMENTS];
+static int lane_fd, segment_fd[SEGMENTS], fds_before;
 static shm_lane_t *lane; /* the peer's, as the peer sees it */
 static const uint64_t segment_bytes[SEGMENTS] = { 4096, 65536, 8192 };
 
@@ -161,6 +161,15 @@ static int sealed(uint64_t bytes, int seals)
     return fd;
 }
 
+/* Those with low numbers, which are the ones that are given out. */
+static int open_fds(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 64; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
 static void close_iface(void) { shm->iface_close(&iface->super); }
 
 static void open_iface(void)
@@ -183,6 +192,7 @@ static void open_iface(void)
     for (unsigned i = 0; i < SEGMENTS; i++) /* the last one can shrink */
         segment_fd[i] =
             sealed(segment_bytes[i], i + 1 < SEGMENTS ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW);
+    fds_before = open_fds();
 }
 
 static void open_ep(unsigned mode)
@@ -388,6 +398,8 @@ static void finish(void)
     if (fx.own) shm->mem_free(&iface->super, fx.own);
     FUZZ_ASSERT(iface->ep_count == 0 && iface->connecting == 0);
     FUZZ_ASSERT(!iface->arena || iface->arena->units.taken == 0);
+    /* The arena alone keeps its descriptor from one input to the next. */
+    FUZZ_ASSERT(open_fds() == fds_before + (iface->arena != NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

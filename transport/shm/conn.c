@@ -441,11 +441,12 @@ void psrti_shm_sock_read(shm_ep_t *ep)
         if (n < 0 && errno == EAGAIN) return;
         /* ECONNRESET comes once when the peer closed with unread packets, ours; its own follow. */
         if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+        int fd = n < 0 ? -1 : take_fd(&msg); /* also of a packet without bytes */
         if (n <= 0) {
+            if (fd >= 0) close(fd);
             on_eof(ep);
             return;
         }
-        int fd = take_fd(&msg);
         if (msg.msg_flags & MSG_TRUNC) {
             if (ep->state <= SHM_UP) psrti_shm_ep_lose(ep, PSRT_ERR_PROTOCOL, "oversized packet");
         } else {
