@@ -571,7 +571,8 @@ psrti_core_t *psrti_core_create(psrti_job_t *job, const psrti_core_params_t *par
         };
     }
     core->host_count = PSRTI_MAX(job->host_count, 1);
-    core->hosts = psrti_xcalloc(core->host_count, sizeof *core->hosts);
+    core->hosts =
+        psrti_xcalloc(PSRTI_MAX(job->host_capacity, core->host_count), sizeof *core->hosts);
     for (size_t i = 0; i < core->host_count; i++)
         core->hosts[i] = (psrti_core_host_t){ .up = 1, .cooldown_ns = params->cooldown_ns };
     return core;

@@ -347,6 +347,29 @@ static void add_this_host(psrti_job_t *job)
     find_gpus(&job->hosts[0]);
 }
 
+/* Others keep pointers to them, also to those that are still to come. */
+static void reserve_hosts(psrti_job_t *job)
+{
+    job->host_capacity = job->host_count;
+    if (!job->discovers) return;
+    job->host_capacity = PSRTI_MAX(job->host_count, PSRTI_JOB_HOSTS_MAX);
+    job->hosts = psrti_xrealloc(job->hosts, job->host_capacity * sizeof *job->hosts);
+}
+
+psrt_status_t psrti_job_add_host(psrti_job_t *job, psrti_host_t *host)
+{
+    if (job->host_count >= job->host_capacity) {
+        psrt_status_t st =
+            psrti_fail(PSRT_ERR_LIMIT, "host %s: the job has had %zu hosts, and may have no more",
+                       host->name, job->host_count);
+        psrti_host_clear(host);
+        return st;
+    }
+    job->hosts[job->host_count++] = *host;
+    *host = (psrti_host_t){ 0 };
+    return PSRT_OK;
+}
+
 static void add_task(psrti_job_t *job, psrti_role_t *role, unsigned index)
 {
     psrti_task_t *task = &job->tasks[job->task_count];
@@ -445,6 +468,7 @@ psrt_status_t psrti_job_plan(psrti_job_t *job)
         if (st) return st;
     }
     if (!job->host_count) add_this_host(job);
+    reserve_hosts(job);
     job->tasks = psrti_xcalloc(total, sizeof *job->tasks);
     for (size_t i = 0; i < job->role_count; i++)
         for (unsigned index = 0; index < job->roles[i].count; index++)

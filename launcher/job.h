@@ -17,6 +17,7 @@
 #define PSRTI_JOB_TASKS_MAX 65535 /* of a role */
 #define PSRTI_JOB_PORTS_MAX 64    /* of a task */
 #define PSRTI_JOB_GPUS_MAX 64
+#define PSRTI_JOB_HOSTS_MAX 1024      /* of a job that discovers hosts */
 #define PSRTI_HOST_ELSEWHERE UINT_MAX /* of a task that an agent has nothing to do with */
 #define PSRTI_ROLE_NAME_MAX 32
 #define PSRTI_TASK_NAME_MAX (PSRTI_ROLE_NAME_MAX + 8)
@@ -128,8 +129,10 @@ typedef struct psrti_job {
     size_t role_count;
     psrti_host_t *hosts;
     size_t host_count;
-    char *backend;                                        /* NULL: local */
-    psrti_env_t env;                                      /* of all tasks */
+    int discovers;           /* hosts may be added while it runs; all have slots */
+    unsigned slots_per_host; /* of discovered ones; 0: not said */
+    char *backend;           /* NULL: local */
+    psrti_env_t env;         /* of all tasks */
     char *log_dir, *start_timeout, *security, *transport; /* NULL: not given */
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     char *quiet_ranks;   /* of which it is not; only without worker_logs */
@@ -152,7 +155,8 @@ typedef struct psrti_job {
     const psrti_jobkey_t *key; /* NULL: a new one */
 
     /* From psrti_job_plan. */
-    psrti_task_t *tasks; /* in the order of the roles */
+    size_t host_capacity; /* so many hosts there may be, without moving */
+    psrti_task_t *tasks;  /* in the order of the roles */
     size_t task_count;
     unsigned servers, workers; /* tasks of that kind */
     char psrtd[PATH_MAX];      /* empty: no task runs it */
@@ -203,6 +207,9 @@ void psrti_argv_free(char **argv); /* NULL: nothing */
 
 /* Adds the coordinator, finds psrtd and lays out the tasks. ERR_NOT_FOUND when psrtd is missing. */
 psrt_status_t psrti_job_plan(psrti_job_t *job);
+/* Of a planned job that discovers hosts: one more, at the end, which it takes over in any case.
+ * ERR_LIMIT: there are PSRTI_JOB_HOSTS_MAX. */
+psrt_status_t psrti_job_add_host(psrti_job_t *job, psrti_host_t *host);
 /* Of a planned job: only the first `count` tasks of a role stay. */
 void psrti_job_resize(psrti_job_t *job, psrti_role_t *role, unsigned count);
 

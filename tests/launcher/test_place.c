@@ -168,6 +168,38 @@ Test(place, elastic_roles_become_smaller)
     expect_and_end(&job, "-");
 }
 
+/* ---- hosts that are found while the job runs --------------------------------------------------- */
+
+static psrt_status_t add_host(psrti_job_t *job, const char *name)
+{
+    psrti_host_t host = { .name = psrti_xstrdup(name), .slots = 1 };
+    return psrti_job_add_host(job, &host);
+}
+
+Test(place, hosts_are_added_and_stay_where_they_are)
+{
+    psrti_job_t job;
+    begin(&job, "a:1,b:1");
+    add(&job, "worker", 1);
+    job.discovers = 1;
+    cr_assert_eq(psrti_job_plan(&job), PSRT_OK);
+    const psrti_host_t *hosts = job.hosts;
+    for (size_t i = 2; i < PSRTI_JOB_HOSTS_MAX; i++)
+        cr_assert_eq(add_host(&job, "c"), PSRT_OK);
+    cr_assert_eq(job.host_count, PSRTI_JOB_HOSTS_MAX);
+    cr_assert_eq(job.hosts, hosts);
+    cr_assert_str_eq(job.hosts[1].name, "b");
+    cr_assert_eq(add_host(&job, "d"), PSRT_ERR_LIMIT);
+    cr_assert_str_eq(psrt_last_error(), "host d: the job has had 1024 hosts, and may have no more");
+    psrti_job_release(&job);
+
+    begin(&job, "a");
+    add(&job, "worker", 1);
+    cr_assert_eq(psrti_job_plan(&job), PSRT_OK);
+    cr_assert_eq(add_host(&job, "b"), PSRT_ERR_LIMIT); /* not one that discovers hosts */
+    psrti_job_release(&job);
+}
+
 Test(place, moves_where_there_is_room)
 {
     psrti_job_t job;
