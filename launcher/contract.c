@@ -105,8 +105,9 @@ static const char *const for_testing[] = { "PSRT_LAUNCH_PSRTD", "PSRT_LAUNCH_AGE
 static void full_env(const psrti_job_t *job, const psrti_task_t *task, const psrti_env_t *own,
                      psrti_env_t *full)
 {
+    const psrti_host_t *host = psrti_job_host(job, task);
     psrti_env_merge(full, environ);
-    if (job->hosts[task->host].dir) psrti_hostenv_remove(full); /* its agent adds its own */
+    if (host && host->dir) psrti_hostenv_remove(full); /* its agent adds its own */
     for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
         psrti_env_unset(full, reserved[i]);
     for (size_t i = 0; i < PSRTI_COUNT(for_testing); i++)

@@ -359,7 +359,10 @@ static void settle(psrti_core_t *core, size_t task)
     psrti_phase_t phase = !psrti_end_failed(&t->end)                ? PSRTI_PHASE_DONE
                           : t->after_stop || t->by_user || t->asked ? PSRTI_PHASE_STOPPED
                                                                     : PSRTI_PHASE_FAILED;
-    psrti_core_set_phase(core, task, t->shedding ? PSRTI_PHASE_SHED : phase);
+    if (t->shedding)
+        psrti_core_set_shed(core, task);
+    else
+        psrti_core_set_phase(core, task, phase);
     t->again = t->shedding = 0;
 }
 
@@ -483,6 +486,9 @@ psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, 
     psrti_core_task_t *t = &core->tasks[task];
     core->now = now;
     if (psrti_core_is_ending(core)) return psrti_fail(PSRT_ERR_TOO_LATE, "the job is ending");
+    if (t->host == PSRTI_NO_HOST)
+        return psrti_fail(PSRT_ERR_NOT_FOUND, "%s waits for its first host, and starts by itself",
+                          core->job->tasks[task].name);
     if (elsewhere) t->avoid = t->host;
     t->restarts = 0;
     if (t->phase >= PSRTI_PHASE_DONE) {
@@ -563,8 +569,10 @@ psrti_core_t *psrti_core_create(psrti_job_t *job, const psrti_core_params_t *par
         core->has_deciders |= role->success != PSRTI_SUCCESS_NONE;
     }
     for (size_t i = 0; i < core->count; i++) {
+        int waits = job->tasks[i].unplaced;
         core->tasks[i] = (psrti_core_task_t){
-            .phase = PSRTI_PHASE_PENDING,
+            .phase = waits ? PSRTI_PHASE_SHED : PSRTI_PHASE_PENDING,
+            .growable = waits,
             .host = job->tasks[i].host,
             .avoid = UINT_MAX,
             .since_ns = now,

@@ -21,7 +21,7 @@ typedef enum psrti_phase {
     PSRTI_PHASE_DONE,    /* over: with success */
     PSRTI_PHASE_FAILED,  /* over: by itself, not with success */
     PSRTI_PHASE_STOPPED, /* over: by the launcher, or never started */
-    PSRTI_PHASE_SHED     /* over: an elastic role goes on without it */
+    PSRTI_PHASE_SHED     /* an elastic role goes on without it: it was lost, or had no host yet */
 } psrti_phase_t;
 
 /* Why the job is stopped; the first cause stays. */
@@ -65,7 +65,7 @@ typedef enum psrti_action_kind {
     /* To be told to the user. */
     PSRTI_SAY_RESTART,    /* task: after delay_ns */
     PSRTI_SAY_SHED,       /* task; the role goes on with `count` */
-    PSRTI_SAY_GROW,       /* task comes back on host */
+    PSRTI_SAY_GROW,       /* task comes, or comes back, on host */
     PSRTI_SAY_GOES_ON,    /* task failed, and nothing depends on it */
     PSRTI_SAY_AFTER_END,  /* task failed when all that decides had succeeded */
     PSRTI_SAY_STRAGGLERS, /* tasks that still run are asked to end */
@@ -111,7 +111,8 @@ void psrti_core_tick(psrti_core_t *core, uint64_t now);
 void psrti_core_stop(psrti_core_t *core, uint64_t now, psrti_cause_t cause); /* gracefully */
 void psrti_core_kill(psrti_core_t *core, uint64_t now); /* what is to be stopped, at once */
 /* At the user's wish: ends the task if it runs and starts it anew, on another host if there is one
- * and `elsewhere` says so. Not counted. ERR_TOO_LATE: the job is ending. */
+ * and `elsewhere` says so. Not counted. ERR_TOO_LATE: the job is ending; ERR_NOT_FOUND: it has no
+ * host yet. */
 psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, int elsewhere);
 
 /* ---- what is to be done, and how things are -------------------------------------------------- */

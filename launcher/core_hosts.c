@@ -9,7 +9,7 @@
 
 static int is_usable(const psrti_core_t *core, unsigned host)
 {
-    return core->hosts[host].up && !core->hosts[host].cooling;
+    return host < core->host_count && core->hosts[host].up && !core->hosts[host].cooling;
 }
 
 static void set_cooling(psrti_core_t *core, psrti_core_host_t *h)
@@ -74,11 +74,23 @@ static unsigned load(const psrti_core_t *core, unsigned host, size_t except)
     return count;
 }
 
-/* Where it was planned a task may be; who moves must fit. */
+static int has_place(const psrti_core_t *core, size_t task)
+{
+    return !core->job->tasks[task].unplaced;
+}
+
+/* Where it has its place a task may be; who moves must fit. */
 static int has_room(const psrti_core_t *core, unsigned host, size_t task)
 {
-    return host == core->tasks[task].host ||
+    return (host == core->tasks[task].host && has_place(core, task)) ||
            psrti_place_allows(core->job, &core->job->tasks[task], host);
+}
+
+void psrti_core_set_shed(psrti_core_t *core, size_t task)
+{
+    psrti_core_set_phase(core, task, PSRTI_PHASE_SHED);
+    psrti_place_leave(&core->job->tasks[task]);
+    core->may_grow |= core->job->discovers;
 }
 
 /* The host that it has, unless it is to leave it; else the one with the fewest tasks. UINT_MAX:
@@ -87,7 +99,8 @@ static unsigned choose_host(const psrti_core_t *core, size_t task)
 {
     const psrti_core_task_t *t = &core->tasks[task];
     unsigned best = UINT_MAX, best_load = UINT_MAX;
-    if (t->avoid != t->host && is_usable(core, t->host)) return t->host;
+    int stays = is_usable(core, t->host) && has_room(core, t->host, task);
+    if (t->avoid != t->host && stays) return t->host;
     for (unsigned i = 0; i < core->host_count; i++) {
         if (i == t->avoid || !is_usable(core, i) || !has_room(core, i, task)) continue;
         unsigned tasks = load(core, i, task);
@@ -95,13 +108,14 @@ static unsigned choose_host(const psrti_core_t *core, size_t task)
         best = i;
         best_load = tasks;
     }
-    return best == UINT_MAX && is_usable(core, t->host) ? t->host : best;
+    return best == UINT_MAX && stays ? t->host : best;
 }
 
 static void start(psrti_core_t *core, size_t task, unsigned host)
 {
     psrti_core_task_t *t = &core->tasks[task];
-    if (host != t->host) psrti_place_move(core->job, &core->job->tasks[task], host);
+    if (host != t->host || !has_place(core, task))
+        psrti_place_move(core->job, &core->job->tasks[task], host);
     t->host = host;
     t->avoid = UINT_MAX;
     t->unplaced_ns = 0;
@@ -119,7 +133,7 @@ static void wait_for_host(psrti_core_t *core, size_t task)
     if (!t->unplaced_ns) t->unplaced_ns = core->now;
     if (psrti_core_shed(core, task, 1)) {
         t->shedding = 0;
-        psrti_core_set_phase(core, task, PSRTI_PHASE_SHED);
+        psrti_core_set_shed(core, task);
     } else if (core->now >= t->unplaced_ns + core->params.host_wait_ns) {
         t->end = (psrti_end_t){ .kind = PSRTI_END_HOST_LOST, .time_ns = core->now };
         psrti_core_fail(core, task);
@@ -128,6 +142,7 @@ static void wait_for_host(psrti_core_t *core, size_t task)
 
 static void grow(psrti_core_t *core)
 {
+    core->may_grow = 0;
     for (size_t i = 0; i < core->count; i++) {
         const psrti_role_t *role = core->job->tasks[i].role;
         psrti_core_task_t *t = &core->tasks[i];
@@ -144,13 +159,12 @@ static void grow(psrti_core_t *core)
 
 void psrti_core_place(psrti_core_t *core)
 {
-    int came_back = 0;
     for (unsigned i = 0; i < core->host_count; i++) {
         psrti_core_host_t *h = &core->hosts[i];
         if (!h->cooling || core->now < h->until_ns) continue;
         if (h->up) {
             h->cooling = 0;
-            came_back = 1;
+            core->may_grow = 1;
         } else {
             set_cooling(core, h); /* for the next try, should this one fail */
             psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_REACH, .host = i });
@@ -165,7 +179,7 @@ void psrti_core_place(psrti_core_t *core)
         else
             start(core, i, host);
     }
-    if (came_back && !core->cause) grow(core);
+    if (core->may_grow && !core->cause) grow(core);
 }
 
 uint64_t psrti_core_place_deadline(const psrti_core_t *core)

@@ -40,11 +40,13 @@ struct psrti_core {
     psrti_step_t step;
     psrti_cause_t cause;
     int ready, draining, finished, has_coordinator, has_deciders;
+    int may_grow; /* there may be room for what was shed that there was not before */
 };
 
 void psrti_core_push(psrti_core_t *core, psrti_action_t action);
 int psrti_core_is_ending(const psrti_core_t *core);
 void psrti_core_set_phase(psrti_core_t *core, size_t task, psrti_phase_t phase);
+void psrti_core_set_shed(psrti_core_t *core, size_t task); /* what it had of its host is free */
 unsigned psrti_core_alive(const psrti_core_t *core, const psrti_role_t *role);
 /* Lets its role go on without the task, if it may; false: not. */
 int psrti_core_shed(psrti_core_t *core, size_t task, int growable);
@@ -55,8 +57,8 @@ void psrti_core_fail(psrti_core_t *core, size_t task);
 void psrti_core_check_starts(psrti_core_t *core);
 uint64_t psrti_core_start_deadline(const psrti_core_t *core);
 
-/* Starts what is pending and due where there is a host for it; brings back what was shed when a
- * host comes back. */
+/* Starts what is pending and due where there is a host for it; brings what was shed when a host
+ * comes, in jobs that discover hosts whenever there is room. */
 void psrti_core_place(psrti_core_t *core);
 uint64_t psrti_core_place_deadline(const psrti_core_t *core);
 void psrti_core_host_down(psrti_core_t *core, unsigned host);

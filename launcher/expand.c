@@ -17,7 +17,8 @@ const char *psrti_expand_role_name(const psrti_role_t *role)
 
 const char *psrti_expand_host(const psrti_job_t *job, const psrti_task_t *task)
 {
-    const psrti_host_t *host = &job->hosts[task->host];
+    const psrti_host_t *host = psrti_job_host(job, task);
+    if (!host) return "?";
     return host->address ? host->address : host->name;
 }
 
@@ -37,11 +38,13 @@ static void put_address(FILE *out, const psrti_job_t *job, const psrti_task_t *t
     put_port(out, task, port);
 }
 
+/* Who has no host yet has no address. Those are the last ones of a role: each place in the list is
+ * that of its index. */
 static void put_hosts(FILE *out, const psrti_job_t *job, const psrti_role_t *role)
 {
     const char *comma = "";
     for (size_t i = 0; i < job->task_count; i++) {
-        if (job->tasks[i].role != role) continue;
+        if (job->tasks[i].role != role || !psrti_job_host(job, &job->tasks[i])) continue;
         fputs(comma, out);
         put_address(out, job, &job->tasks[i], 0);
         comma = ",";
@@ -54,7 +57,7 @@ unsigned psrti_expand_node_rank(const psrti_job_t *job, const psrti_task_t *task
     unsigned rank = 0;
     for (size_t i = 0; i < job->task_count; i++) {
         const psrti_task_t *other = &job->tasks[i];
-        if (other->role->kind != task->role->kind) continue;
+        if (other->role->kind != task->role->kind || !psrti_job_host(job, other)) continue;
         if (other->host == task->host) break;
         rank += other->local_rank == 0;
     }

@@ -52,6 +52,7 @@ static void tensorflow_env(const psrti_job_t *job, const psrti_task_t *task, psr
     json_t *cluster = json_object();
     for (size_t i = 0; i < job->task_count; i++) {
         const psrti_task_t *other = &job->tasks[i];
+        if (!psrti_job_host(job, other)) continue;
         if (trains(other->role)) add_address(cluster, job, other);
         members += trains(other->role) || is_evaluator(other->role);
     }
@@ -156,15 +157,15 @@ static void append_gpu(char *ids, size_t size, size_t *pos, const char *names, u
 static void gpu_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
 {
     char ids[4096] = "";
-    const char *names = job->hosts[task->host].gpu_names;
+    const psrti_host_t *host = psrti_job_host(job, task);
     size_t pos = 0;
     int handed_out = 0;
     for (size_t i = 0; i < job->task_count; i++)
         handed_out |= job->tasks[i].gpu_count > 0;
     if (!handed_out) return;
-    for (unsigned i = 0; i < task->gpu_count; i++) {
+    for (unsigned i = 0; host && i < task->gpu_count; i++) {
         if (i) psrti_append(ids, sizeof ids, &pos, ",");
-        append_gpu(ids, sizeof ids, &pos, names, task->gpu_ids[i]);
+        append_gpu(ids, sizeof ids, &pos, host->gpu_names, task->gpu_ids[i]);
     }
     psrti_env_set(own, "CUDA_VISIBLE_DEVICES", ids);
 }

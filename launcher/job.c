@@ -239,16 +239,27 @@ void psrti_job_set_coordinator(psrti_job_t *job)
     }
 }
 
+const psrti_host_t *psrti_job_host(const psrti_job_t *job, const psrti_task_t *task)
+{
+    return task->host == PSRTI_NO_HOST ? NULL : &job->hosts[task->host];
+}
+
+const char *psrti_job_host_name(const psrti_job_t *job, const psrti_task_t *task)
+{
+    const psrti_host_t *host = psrti_job_host(job, task);
+    return host ? host->name : "-";
+}
+
 const char *psrti_job_dir(const psrti_job_t *job, const psrti_task_t *task)
 {
-    const char *dir = job->hosts[task->host].dir;
-    return dir ? dir : job->dir;
+    const psrti_host_t *host = psrti_job_host(job, task);
+    return host && host->dir ? host->dir : job->dir;
 }
 
 const char *psrti_job_psrtd(const psrti_job_t *job, const psrti_task_t *task)
 {
-    const char *psrtd = job->hosts[task->host].psrtd;
-    return psrtd ? psrtd : job->psrtd;
+    const psrti_host_t *host = psrti_job_host(job, task);
+    return host && host->psrtd ? host->psrtd : job->psrtd;
 }
 
 psrt_status_t psrti_job_set_security(psrti_job_t *job, const char *level)

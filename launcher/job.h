@@ -19,6 +19,7 @@
 #define PSRTI_JOB_GPUS_MAX 64
 #define PSRTI_JOB_HOSTS_MAX 1024      /* of a job that discovers hosts */
 #define PSRTI_HOST_ELSEWHERE UINT_MAX /* of a task that an agent has nothing to do with */
+#define PSRTI_NO_HOST (UINT_MAX - 1)  /* of a task that waits for its first one */
 #define PSRTI_ROLE_NAME_MAX 32
 #define PSRTI_TASK_NAME_MAX (PSRTI_ROLE_NAME_MAX + 8)
 
@@ -115,7 +116,8 @@ typedef struct psrti_task {
     unsigned attempt;                /* 0 for the first start */
     size_t id;                       /* position in the job's tasks */
     char name[PSRTI_TASK_NAME_MAX];  /* "worker:1" */
-    unsigned host;                   /* into the job's hosts */
+    unsigned host;                   /* into the job's hosts; PSRTI_NO_HOST */
+    int unplaced;                    /* takes nothing of it: it has none yet, or was shed */
     unsigned rank;                   /* among all tasks of its kind; a chief is worker 0 */
     unsigned local_rank, local_size; /* among those of its kind on its host */
     unsigned *gpu_ids;
@@ -165,6 +167,10 @@ typedef struct psrti_job {
     char dir[PATH_MAX];    /* the job's directory on the hosts */
     char coordinator[128]; /* tcp://host:port */
 } psrti_job_t;
+
+/* NULL: the task has none yet. */
+const psrti_host_t *psrti_job_host(const psrti_job_t *job, const psrti_task_t *task);
+const char *psrti_job_host_name(const psrti_job_t *job, const psrti_task_t *task); /* "-": none */
 
 /* Of a task's host. */
 const char *psrti_job_dir(const psrti_job_t *job, const psrti_task_t *task);

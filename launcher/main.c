@@ -49,15 +49,24 @@ static int fill_standard_fds(void)
 
 typedef psrt_status_t action_fn(psrti_job_t *job, void *arg, int *code_p);
 
-/* Elastic roles may have become smaller. */
+static unsigned count_placed(const psrti_job_t *job, const psrti_role_t *role)
+{
+    unsigned count = 0;
+    for (size_t i = 0; i < job->task_count; i++)
+        count += job->tasks[i].role == role && !job->tasks[i].unplaced;
+    return count;
+}
+
+/* Elastic roles may have become smaller, or wait in part. */
 static psrt_status_t place(psrti_job_t *job)
 {
     psrt_status_t st = psrti_place(job);
     for (size_t i = 0; !st && !job->quiet && i < job->role_count; i++) {
         const psrti_role_t *role = &job->roles[i];
-        if (role->count < role->max)
-            fprintf(stderr, "psrt-launch: the hosts hold %u of %u %s tasks\n", role->count,
-                    role->max, role->name);
+        unsigned placed = count_placed(job, role);
+        if (placed < role->max)
+            fprintf(stderr, "psrt-launch: the hosts hold %u of %u %s tasks%s\n", placed, role->max,
+                    role->name, job->discovers ? "; the others wait for hosts" : "");
     }
     return st;
 }

@@ -92,6 +92,7 @@ static void take(placer_t *p, psrti_task_t *task, unsigned host)
 {
     use_t *use = &p->use[host];
     task->host = host;
+    task->unplaced = 0;
     count(use, task->role);
     take_gpus(use, task);
     p->taken[host] = ++use->of_role;
@@ -145,7 +146,7 @@ static psrt_status_t place_role(placer_t *p, psrti_task_t *tasks, size_t n, unsi
 {
     for (unsigned h = 0; h < p->job->host_count; h++)
         p->taken[h] = p->use[h].of_role = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !tasks[i].unplaced; i++) {
         unsigned host = i || first == NONE ? choose(p, tasks[i].role) : first;
         if (host == NONE || !fits(p, tasks[i].role, host, NULL)) return fits_nowhere(p, &tasks[i]);
         take(p, &tasks[i], host);
@@ -193,10 +194,12 @@ static void number_locally(psrti_job_t *job)
     unsigned *counts = psrti_xcalloc(job->host_count * (PSRTI_KIND_OTHER + 1), sizeof *counts);
     for (size_t i = 0; i < job->task_count; i++) {
         psrti_task_t *task = &job->tasks[i];
+        if (task->unplaced) continue;
         task->local_rank = counts[task->host * (PSRTI_KIND_OTHER + 1) + task->role->kind]++;
     }
     for (size_t i = 0; i < job->task_count; i++) {
         psrti_task_t *task = &job->tasks[i];
+        if (task->unplaced) continue;
         task->local_size = counts[task->host * (PSRTI_KIND_OTHER + 1) + task->role->kind];
     }
     free(counts);
@@ -231,13 +234,28 @@ static psrt_status_t place_all(psrti_job_t *job, psrti_task_t **misfit_p)
     return st;
 }
 
+/* The task and those behind it in its role wait for hosts that are still to come. */
+static void let_wait(psrti_task_t *first)
+{
+    const psrti_role_t *role = first->role;
+    for (psrti_task_t *task = first; task < first + (role->count - first->index); task++) {
+        task->host = PSRTI_NO_HOST;
+        task->unplaced = 1;
+        task->local_rank = 0;
+        task->local_size = 1;
+    }
+}
+
 /* Leaves an elastic role the tasks before the one that did not fit. False: it needs that one. */
-static int shrink(psrti_job_t *job, const psrti_task_t *misfit)
+static int shrink(psrti_job_t *job, psrti_task_t *misfit)
 {
     psrti_role_t *role = misfit->role;
     unsigned keep = misfit->index;
     if (!keep || keep < role->min) return 0;
-    psrti_job_resize(job, role, keep);
+    if (job->discovers)
+        let_wait(misfit);
+    else
+        psrti_job_resize(job, role, keep);
     return 1;
 }
 
@@ -261,7 +279,7 @@ static placer_t without(const psrti_job_t *job, const psrti_task_t *except)
                    .taken = psrti_xcalloc(job->host_count, sizeof *p.taken) };
     for (size_t i = 0; i < job->task_count; i++) {
         const psrti_task_t *task = &job->tasks[i];
-        if (task == except) continue;
+        if (task == except || task->unplaced) continue;
         count(&p.use[task->host], task->role);
         p.taken[task->host] += task->role == except->role;
         for (unsigned k = 0; k < task->gpu_count; k++)
@@ -284,11 +302,24 @@ static int has_local_rank(const psrti_job_t *job, const psrti_task_t *except, un
 {
     for (size_t i = 0; i < job->task_count; i++) {
         const psrti_task_t *task = &job->tasks[i];
-        if (task != except && task->host == host && task->role->kind == except->role->kind &&
-            task->local_rank == rank)
+        if (task != except && !task->unplaced && task->host == host &&
+            task->role->kind == except->role->kind && task->local_rank == rank)
             return 1;
     }
     return 0;
+}
+
+/* Those of a kind on a host: as many as their ranks there say. */
+static void count_locally(psrti_job_t *job, psrti_kind_t kind, unsigned host)
+{
+    unsigned size = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < job->task_count; i++) {
+            psrti_task_t *task = &job->tasks[i];
+            if (task->unplaced || task->host != host || task->role->kind != kind) continue;
+            size = PSRTI_MAX(size, task->local_rank + 1);
+            task->local_size = size;
+        }
 }
 
 void psrti_place_move(psrti_job_t *job, psrti_task_t *task, unsigned host)
@@ -296,9 +327,12 @@ void psrti_place_move(psrti_job_t *job, psrti_task_t *task, unsigned host)
     placer_t p = without(job, task);
     take_gpus(&p.use[host], task);
     task->host = host;
+    task->unplaced = 0;
     for (task->local_rank = 0; has_local_rank(job, task, host, task->local_rank);)
         task->local_rank++;
-    task->local_size = task->local_rank + 1;
+    count_locally(job, task->role->kind, host);
     free(p.use);
     free(p.taken);
 }
+
+void psrti_place_leave(psrti_task_t *task) { task->unplaced = 1; }

@@ -73,10 +73,14 @@ static void print_row(const psrti_job_t *job, const psrti_task_t *task, int host
         else
             psrti_append(ports, sizeof ports, &ports_pos, "any");
     }
-    for (unsigned i = 0; i < task->gpu_count; i++)
+    for (unsigned i = 0; psrti_job_host(job, task) && i < task->gpu_count; i++)
         psrti_append(gpus, sizeof gpus, &gpus_pos, "%s%u", i ? "," : "", task->gpu_ids[i]);
-    printf("%-*s  %-*s  %5u  %-5s  %-5s ", host_width, job->hosts[task->host].name, role_width,
+    printf("%-*s  %-*s  %5u  %-5s  %-5s ", host_width, psrti_job_host_name(job, task), role_width,
            task->role->name, task->index, ports, gpus);
+    if (!psrti_job_host(job, task)) {
+        puts(" (waits for a host)");
+        return;
+    }
     psrti_contract_make(job, task, &launch);
     for (char *const *arg = launch.argv; *arg; arg++) {
         putchar(' ');
@@ -90,7 +94,7 @@ static void print_table(const psrti_job_t *job)
 {
     int host_width = 4, role_width = 4;
     for (size_t i = 0; i < job->task_count; i++) {
-        int host = (int)strlen(job->hosts[job->tasks[i].host].name);
+        int host = (int)strlen(psrti_job_host_name(job, &job->tasks[i]));
         int role = (int)strlen(job->tasks[i].role->name);
         host_width = PSRTI_MAX(host_width, host);
         role_width = PSRTI_MAX(role_width, role);
@@ -119,6 +123,7 @@ static void print_environment(const psrti_job_t *job, const psrti_task_t *task)
 {
     psrti_env_t own = { 0 };
     psrti_launch_t launch;
+    if (!psrti_job_host(job, task)) return; /* most of it follows from the host */
     psrti_contract_env(job, task, &own);
     psrti_contract_make(job, task, &launch);
     printf("\n%s\n", task->name);
@@ -172,20 +177,21 @@ static json_t *describe(const psrti_job_t *job, const psrti_task_t *task)
     psrti_contract_make(job, task, &launch);
     for (unsigned i = 0; i < task->role->ports; i++)
         json_array_append_new(ports, json_integer(task->ports[i]));
-    for (unsigned i = 0; i < task->gpu_count; i++)
+    for (unsigned i = 0; psrti_job_host(job, task) && i < task->gpu_count; i++)
         json_array_append_new(gpus, json_integer(task->gpu_ids[i]));
     for (char *const *arg = launch.argv; *arg; arg++)
         json_array_append_new(argv, text(*arg));
-    json_t *object = json_pack(
-        "{ss, ss, ss, si, si, so, so, so, so, so, so}", "host", job->hosts[task->host].name, "task",
-        task->name, "role", task->role->name, "index", (int)task->index, "rank", (int)task->rank,
-        "ports", ports, "gpus", gpus, "argv", argv, "directory",
-        launch.directory ? text(launch.directory) : json_null(), "environment",
-        environment(job, task), "bind",
-        launch.bind
-            ? json_pack("{ss, si, si}", "to", launch.bind == PSRTI_BIND_NUMA ? "numa" : "cores",
-                        "part", (int)launch.bind_part, "parts", (int)launch.bind_parts)
-            : json_null());
+    json_t *object =
+        json_pack("{ss?, ss, ss, si, si, so, so, so, so, so, so}", "host",
+                  psrti_job_host(job, task) ? psrti_job_host_name(job, task) : NULL, "task",
+                  task->name, "role", task->role->name, "index", (int)task->index, "rank",
+                  (int)task->rank, "ports", ports, "gpus", gpus, "argv", argv, "directory",
+                  launch.directory ? text(launch.directory) : json_null(), "environment",
+                  environment(job, task), "bind",
+                  launch.bind ? json_pack("{ss, si, si}", "to",
+                                          launch.bind == PSRTI_BIND_NUMA ? "numa" : "cores", "part",
+                                          (int)launch.bind_part, "parts", (int)launch.bind_parts)
+                              : json_null());
     psrti_launch_clear(&launch);
     return object;
 }

@@ -75,7 +75,7 @@ psrt_status_t psrti_sockets_open(psrti_sockets_t *sockets, psrti_job_t *job)
         unsigned ports = job->tasks[t].role->ports;
         sockets->fds[t] = psrti_xcalloc(ports, sizeof(int));
         memset(sockets->fds[t], -1, ports * sizeof(int));
-        if (!st && job->tasks[t].host != PSRTI_HOST_ELSEWHERE)
+        if (!st && job->tasks[t].host < job->host_count)
             st = psrti_sockets_bind(sockets, &job->tasks[t]);
     }
     if (st) psrti_sockets_close(sockets);

@@ -19,8 +19,10 @@ static const char *job_state(const psrti_supervisor_t *s)
 {
     if (psrti_core_cause(s->core)) return "stopping";
     if (psrti_core_draining(s->core)) return "draining";
-    for (size_t i = 0; i < s->count; i++)
-        if (!psrti_core_task(s->core, i)->ever_started) return "starting";
+    for (size_t i = 0; i < s->count; i++) {
+        const psrti_core_task_t *t = psrti_core_task(s->core, i);
+        if (!t->ever_started && t->phase != PSRTI_PHASE_SHED) return "starting";
+    }
     return "running";
 }
 
@@ -40,9 +42,9 @@ static json_t *task_json(const psrti_supervisor_t *s, size_t task)
     json_t *json =
         json_pack("{s:s, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:f, s:o}", "task", seat->task->name,
                   "role", seat->task->role->name, "index", (int)seat->task->index, "state",
-                  psrti_phase_name(t->phase), "host", s->job->hosts[t->host].name, "pid", seat->pid,
-                  "attempt", (int)t->attempt, "restarts", (int)t->restarts, "since_s",
-                  seconds_since(t->since_ns), "last_line", text_or_null(line));
+                  psrti_phase_name(t->phase), "host", psrti_job_host_name(s->job, seat->task),
+                  "pid", seat->pid, "attempt", (int)t->attempt, "restarts", (int)t->restarts,
+                  "since_s", seconds_since(t->since_ns), "last_line", text_or_null(line));
     if (t->phase >= PSRTI_PHASE_ENDING && t->ever_started && json)
         json_object_set_new(json, "exit_code", json_integer(psrti_end_code(&t->end)));
     return json;
@@ -97,7 +99,7 @@ void psrti_state_tell(psrti_supervisor_t *s)
         last_line(s, i, line);
         psrti_supervisor_tell(s, "%-16s %-8s on %s, pid %d, attempt %u, for %.1f s%s%s",
                               s->seats[i].task->name, psrti_phase_name(t->phase),
-                              s->job->hosts[t->host].name, s->seats[i].pid, t->attempt,
-                              seconds_since(t->since_ns), *line ? "; " : "", line);
+                              psrti_job_host_name(s->job, s->seats[i].task), s->seats[i].pid,
+                              t->attempt, seconds_since(t->since_ns), *line ? "; " : "", line);
     }
 }

@@ -197,7 +197,8 @@ static void say(psrti_supervisor_t *s, const psrti_action_t *a)
                               s->job->tasks[a->task].role->name);
         break;
     case PSRTI_SAY_GROW:
-        psrti_supervisor_note(s, "%s joins again, on %s", s->seats[a->task].task->name,
+        psrti_supervisor_note(s, "%s joins%s, on %s", s->seats[a->task].task->name,
+                              psrti_core_task(s->core, a->task)->ever_started ? " again" : "",
                               s->job->hosts[a->host].name);
         break;
     case PSRTI_SAY_GOES_ON:

@@ -30,6 +30,7 @@ void bench_setup(bench_t *b, unsigned servers, unsigned workers, unsigned others
                             .role_count = ROLES,
                             .hosts = b->hosts,
                             .host_count = 1,
+                            .host_capacity = HOSTS_MAX,
                             .tasks = b->tasks,
                             .grace_ns = 4 * S };
     add_role(b, COORDINATOR, PSRTI_KIND_COORDINATOR, 1);

@@ -8,6 +8,7 @@
 #define S PSRTI_NS_PER_S
 #define MS PSRTI_NS_PER_MS
 #define TASKS_MAX 16
+#define HOSTS_MAX 8
 
 enum { COORDINATOR, SERVER, WORKER, OTHER, ROLES };
 
@@ -16,15 +17,15 @@ typedef struct bench {
     psrti_job_t job;
     psrti_role_t roles[ROLES];
     psrti_task_t tasks[TASKS_MAX];
-    psrti_host_t hosts[3];
+    psrti_host_t hosts[HOSTS_MAX];
     psrti_core_t *core;
     uint64_t now;
     uint64_t launch_timeout_ns;
-    int hangs[3];           /* by host: what is to start there does not */
+    int hangs[HOSTS_MAX];   /* by host: what is to start there does not */
     int running[TASKS_MAX]; /* has a process */
     unsigned starts[TASKS_MAX];
     int finished, gave_up;
-    size_t said[16];     /* by kind */
+    size_t said[24];     /* by kind */
     uint64_t last_delay; /* of SAY_RESTART */
 } bench_t;
 

@@ -288,6 +288,23 @@ Test(contract, tf_config_too_long_is_left_out)
     psrti_job_release(&job);
 }
 
+/* The lists have those that have an address: indices stay what they are. */
+Test(contract, who_has_no_host_is_in_no_list)
+{
+    psrti_job_t job;
+    make_job(&job);
+    job.tasks[4].host = PSRTI_NO_HOST; /* worker:1, on another host until now */
+    job.tasks[4].unplaced = 1;
+    assert_expands(&job, 3, "{worker_hosts} {world_size}", "10.0.0.1:7030 3");
+    assert_expands(&job, 4, "{host} {job_dir} {node_rank}", "? /run/job 1");
+    psrti_env_t env = { 0 };
+    psrti_contract_env(&job, &job.tasks[3], &env);
+    const char *config = psrti_env_get(&env, "TF_CONFIG");
+    cr_assert(strstr(config, "\"worker\":[\"10.0.0.1:7030\"]"), "%s", config);
+    psrti_env_clear(&env);
+    psrti_job_release(&job);
+}
+
 Test(contract, ps_lite)
 {
     static const struct {

@@ -32,7 +32,7 @@ static void constrain(psrti_role_t *role, const char *field, const char *op, con
     cr_assert_eq(psrti_role_add_constraint(role, words), PSRT_OK, "%s", psrt_last_error());
 }
 
-/* "0 0 1": the hosts of the tasks in their order; "-": does not fit. */
+/* "0 0 1 ?": the hosts of the tasks in their order, "?": has none yet; "-": does not fit. */
 static void expect(psrti_job_t *job, const char *expected)
 {
     char hosts[256] = "";
@@ -42,7 +42,10 @@ static void expect(psrti_job_t *job, const char *expected)
         psrti_append(hosts, sizeof hosts, &pos, "-");
     else
         for (size_t i = 0; i < job->task_count; i++)
-            psrti_append(hosts, sizeof hosts, &pos, "%s%u", i ? " " : "", job->tasks[i].host);
+            if (job->tasks[i].host == PSRTI_NO_HOST)
+                psrti_append(hosts, sizeof hosts, &pos, "%s?", i ? " " : "");
+            else
+                psrti_append(hosts, sizeof hosts, &pos, "%s%u", i ? " " : "", job->tasks[i].host);
     cr_assert_str_eq(hosts, expected);
 }
 
@@ -198,6 +201,53 @@ Test(place, hosts_are_added_and_stay_where_they_are)
     cr_assert_eq(psrti_job_plan(&job), PSRT_OK);
     cr_assert_eq(add_host(&job, "b"), PSRT_ERR_LIMIT); /* not one that discovers hosts */
     psrti_job_release(&job);
+}
+
+Test(place, what_does_not_fit_waits_for_hosts)
+{
+    psrti_job_t job;
+    begin(&job, "a:2,b:1");
+    job.discovers = 1;
+    job.hosts[0].gpus = 2;
+    job.hosts[1].gpus = 1;
+    add(&job, "chief", 1);
+    psrti_role_t *role = add(&job, "worker", 5);
+    role->min = 2;
+    role->gpus = 1;
+    add(&job, "evaluator", 1);
+    expect(&job, "0 0 1 ? ? ? 0");
+    cr_assert_eq(job.workers, 6); /* ranks are those of all */
+    for (size_t i = 0; i < job.task_count; i++)
+        cr_assert_eq(job.tasks[i].unplaced, job.tasks[i].host == PSRTI_NO_HOST);
+    cr_assert_eq(job.tasks[1].local_size, 2);
+
+    psrti_host_t host = { .name = psrti_xstrdup("c"), .slots = 2, .gpus = 2 };
+    cr_assert_eq(psrti_job_add_host(&job, &host), PSRT_OK);
+    cr_assert(!psrti_place_allows(&job, &job.tasks[3], 0));
+    cr_assert(psrti_place_allows(&job, &job.tasks[3], 2));
+    psrti_place_move(&job, &job.tasks[3], 2);
+    psrti_place_move(&job, &job.tasks[4], 2);
+    cr_assert(!psrti_place_allows(&job, &job.tasks[5], 2));
+    cr_assert_eq(job.tasks[3].gpu_ids[0], 0);
+    cr_assert_eq(job.tasks[4].gpu_ids[0], 1);
+    cr_assert_eq(job.tasks[3].local_size, 2);
+    cr_assert_eq(job.tasks[4].local_rank, 1);
+    psrti_place_leave(&job.tasks[3]); /* its slot, its GPU and its rank there are free */
+    cr_assert(psrti_place_allows(&job, &job.tasks[5], 2));
+    psrti_place_move(&job, &job.tasks[5], 2);
+    cr_assert_eq(job.tasks[5].gpu_ids[0], 0);
+    cr_assert_eq(job.tasks[5].local_rank, 0);
+    cr_assert(!psrti_place_allows(&job, &job.tasks[3], 2));
+    psrti_job_release(&job);
+
+    begin(&job, "a:2,b:1");
+    job.discovers = 1;
+    add(&job, "worker", 8)->min = 4;
+    expect_and_end(&job, "-");
+    begin(&job, "a:2,b:1");
+    job.discovers = 1;
+    add(&job, "worker", 4); /* not elastic */
+    expect_and_end(&job, "-");
 }
 
 Test(place, moves_where_there_is_room)
