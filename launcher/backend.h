@@ -22,7 +22,8 @@ typedef enum psrti_end_kind {
     PSRTI_END_NO_DIRECTORY,  /* it could not be started there; value: errno */
     PSRTI_END_NO_VIRTUALENV, /* nor without; value: errno */
     PSRTI_END_LOST,          /* what watched over the task was killed */
-    PSRTI_END_HOST_LOST,     /* the host went away: no failure of the user's */
+    PSRTI_END_HOST_LOST,     /* the host went away: no failure of the user's; value: 1 when the task
+                                was asked to leave it */
     PSRTI_END_NOT_LAUNCHED   /* nor is this, which no backend tells: it did not start in time */
 } psrti_end_kind_t;
 

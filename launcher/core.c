@@ -55,8 +55,7 @@ static int has_process(const psrti_core_task_t *t)
     return t->phase >= PSRTI_PHASE_STARTING && t->phase <= PSRTI_PHASE_ENDING && !t->gone;
 }
 
-/* Its command ended for good. */
-static int has_ended(const psrti_core_task_t *t)
+int psrti_core_has_ended(const psrti_core_task_t *t)
 {
     return t->phase >= PSRTI_PHASE_ENDING && !t->again;
 }
@@ -76,7 +75,7 @@ static int serves(const psrti_role_t *role)
 static int users_ended(const psrti_core_t *core)
 {
     for (size_t i = 0; i < core->count; i++)
-        if (!serves(role_of(core, i)) && !has_ended(&core->tasks[i])) return 0;
+        if (!serves(role_of(core, i)) && !psrti_core_has_ended(&core->tasks[i])) return 0;
     return 1;
 }
 
@@ -243,17 +242,30 @@ static int is_fault_of_host(const psrti_end_t *end)
     return end->kind == PSRTI_END_HOST_LOST || end->kind == PSRTI_END_NOT_LAUNCHED;
 }
 
-/* By the role's policy. A lost host is not the task's fault and uses nothing up; a coordinator,
- * which others know by its address, cannot follow to another host. */
+int psrti_core_is_optional(const psrti_role_t *role)
+{
+    return role->kind == PSRTI_KIND_OTHER && role->success == PSRTI_SUCCESS_NONE;
+}
+
+/* A coordinator, which others know by its address, cannot. Where hosts come and go, what is elastic
+ * does whatever its policy is. */
+int psrti_core_may_follow(const psrti_core_t *core, const psrti_role_t *role)
+{
+    if (role->kind == PSRTI_KIND_COORDINATOR) return 0;
+    return role->restart.when != PSRTI_RESTART_NEVER ||
+           (core->job->discovers && role->min < role->max);
+}
+
+/* By the role's policy. A lost host is not the task's fault and uses nothing up. */
 static int may_restart(const psrti_core_t *core, size_t task, const psrti_end_t *end)
 {
     const psrti_role_t *role = role_of(core, task);
     const psrti_restart_t *restart = &role->restart;
-    if (restart->when == PSRTI_RESTART_NEVER) return 0;
     if (end->kind == PSRTI_END_NOT_LAUNCHED &&
         !psrti_core_has_other_host(core, core->tasks[task].host))
         return 0;
-    if (is_fault_of_host(end)) return role->kind != PSRTI_KIND_COORDINATOR;
+    if (is_fault_of_host(end)) return psrti_core_may_follow(core, role);
+    if (restart->when == PSRTI_RESTART_NEVER) return 0;
     if (core->tasks[task].restarts >= restart->limit) return 0;
     if (!psrti_end_failed(end)) return restart->when == PSRTI_RESTART_ALWAYS;
     return code_restarts(restart, end);
@@ -311,8 +323,8 @@ static void lose(psrti_core_t *core, size_t task)
     const psrti_role_t *role = role_of(core, task);
     psrti_core_task_t *t = &core->tasks[task];
     if (psrti_core_shed(core, task, is_fault_of_host(&t->end))) return;
-    int optional = role->kind == PSRTI_KIND_OTHER && role->success == PSRTI_SUCCESS_NONE;
-    if (optional || (role->success == PSRTI_SUCCESS_ANY && another_may_succeed(core, task)))
+    if (psrti_core_is_optional(role) ||
+        (role->success == PSRTI_SUCCESS_ANY && another_may_succeed(core, task)))
         psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_GOES_ON, .task = task });
     else
         psrti_core_fail(core, task);
@@ -328,7 +340,7 @@ static void judge_end(psrti_core_t *core, size_t task)
         /* The rest of a graceful stop waited for the users. */
         if (core->step == PSRTI_STEP_ASK && users_ended(core)) core->step_ns = core->now;
     } else if (core->draining) {
-        if (failed && core->step == PSRTI_STEP_ASK && !t->asked)
+        if (failed && core->step == PSRTI_STEP_ASK && !t->asked && !t->leaving)
             psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_AFTER_END, .task = task });
     } else if (t->by_user) {
         t->again = 1;
@@ -368,8 +380,7 @@ static void settle(psrti_core_t *core, size_t task)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* What every event ends with. */
-static void go_on(psrti_core_t *core)
+void psrti_core_go_on(psrti_core_t *core)
 {
     if (core->ready && !psrti_core_is_ending(core)) psrti_core_place(core);
     if (!psrti_core_is_ending(core) && job_succeeded(core)) begin_drain(core);
@@ -380,7 +391,7 @@ void psrti_core_ready(psrti_core_t *core, uint64_t now)
 {
     core->now = now;
     core->ready = 1;
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 void psrti_core_started(psrti_core_t *core, uint64_t now, size_t task)
@@ -403,6 +414,7 @@ void psrti_core_ended(psrti_core_t *core, uint64_t now, size_t task, const psrti
     if (!has_process(t) || t->phase == PSRTI_PHASE_ENDING) return;
     core->now = now;
     t->end = *end;
+    if (t->leaving) t->end.kind = PSRTI_END_HOST_LOST, t->end.value = 1;
     t->ever_started = 1;
     psrti_core_set_phase(core, task, PSRTI_PHASE_ENDING);
     uint64_t healthy = role_of(core, task)->restart.healthy_ns;
@@ -412,7 +424,7 @@ void psrti_core_ended(psrti_core_t *core, uint64_t now, size_t task, const psrti
     }
     if (end->kind == PSRTI_END_HOST_LOST) psrti_core_host_down(core, t->host);
     judge_end(core, task);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 void psrti_core_gone(psrti_core_t *core, uint64_t now, size_t task)
@@ -420,7 +432,7 @@ void psrti_core_gone(psrti_core_t *core, uint64_t now, size_t task)
     core->now = now;
     core->tasks[task].gone = 1;
     settle(core, task);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 void psrti_core_closed(psrti_core_t *core, uint64_t now, size_t task)
@@ -428,21 +440,7 @@ void psrti_core_closed(psrti_core_t *core, uint64_t now, size_t task)
     core->now = now;
     core->tasks[task].output_open = 0;
     settle(core, task);
-    go_on(core);
-}
-
-void psrti_core_host_lost(psrti_core_t *core, uint64_t now, unsigned host)
-{
-    core->now = now;
-    psrti_core_host_down(core, host);
-    go_on(core);
-}
-
-void psrti_core_host_up(psrti_core_t *core, uint64_t now, unsigned host)
-{
-    core->now = now;
-    psrti_core_host_back(core, host);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 static int all_started(const psrti_core_t *core)
@@ -461,14 +459,14 @@ void psrti_core_tick(psrti_core_t *core, uint64_t now)
     }
     psrti_core_check_starts(core);
     if (now >= core->step_ns) do_step(core);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 void psrti_core_stop(psrti_core_t *core, uint64_t now, psrti_cause_t cause)
 {
     core->now = now;
     begin_stop(core, cause);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 void psrti_core_kill(psrti_core_t *core, uint64_t now)
@@ -478,7 +476,7 @@ void psrti_core_kill(psrti_core_t *core, uint64_t now)
     if (core->finished) return;
     stop_tasks(core, 1, 1, PSRTI_STOP_KILL);
     set_step(core, PSRTI_STEP_ABANDON, PSRTI_CORE_ABANDON_NS);
-    go_on(core);
+    psrti_core_go_on(core);
 }
 
 psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, int elsewhere)
@@ -504,7 +502,7 @@ psrt_status_t psrti_core_restart(psrti_core_t *core, uint64_t now, size_t task, 
     }
     t->not_before_ns = now;
     t->delay_ns = 0;
-    go_on(core);
+    psrti_core_go_on(core);
     return PSRT_OK;
 }
 
@@ -533,7 +531,7 @@ int psrti_core_draining(const psrti_core_t *core) { return core->draining; }
 int psrti_core_failed_itself(const psrti_core_t *core, size_t task)
 {
     const psrti_core_task_t *t = &core->tasks[task];
-    return has_ended(t) && t->ever_started && psrti_end_failed(&t->end) && !t->by_user &&
+    return psrti_core_has_ended(t) && t->ever_started && psrti_end_failed(&t->end) && !t->by_user &&
            t->end.time_ns <= core->stop_ns;
 }
 
@@ -582,7 +580,9 @@ psrti_core_t *psrti_core_create(psrti_job_t *job, const psrti_core_params_t *par
     core->hosts =
         psrti_xcalloc(PSRTI_MAX(job->host_capacity, core->host_count), sizeof *core->hosts);
     for (size_t i = 0; i < core->host_count; i++)
-        core->hosts[i] = (psrti_core_host_t){ .up = 1, .cooldown_ns = params->cooldown_ns };
+        core->hosts[i] = (psrti_core_host_t){
+            .named = 1, .up = 1, .came = 1, .cooldown_ns = params->cooldown_ns
+        };
     return core;
 }
 

@@ -49,6 +49,7 @@ typedef struct psrti_core_task {
     uint64_t delay_ns;            /* of the restart that `again` announces */
     int again;                    /* is to be started anew once it is over */
     int by_user;                  /* its present end was asked for by psrti_core_restart */
+    int leaving;                  /* it was asked for because its host is not named any more */
     int shedding, growable;       /* growable: shed, to come back with a host */
     int fatal;                    /* its end ends the job */
     int gone, output_open;        /* of the last attempt */
@@ -59,7 +60,7 @@ typedef struct psrti_core_task {
 typedef enum psrti_action_kind {
     PSRTI_DO_START,  /* task on host, as attempt */
     PSRTI_DO_STOP,   /* task, how */
-    PSRTI_DO_REACH,  /* a lost host has cooled down: try whether it is back */
+    PSRTI_DO_REACH,  /* host is new, or was lost and has cooled down: try whether it is there */
     PSRTI_DO_FINISH, /* nothing of the job is left but output; the last but GIVE_UP never follows */
     PSRTI_DO_GIVE_UP, /* something cannot be killed; instead of FINISH */
     /* To be told to the user. */
@@ -69,7 +70,9 @@ typedef enum psrti_action_kind {
     PSRTI_SAY_GOES_ON,    /* task failed, and nothing depends on it */
     PSRTI_SAY_AFTER_END,  /* task failed when all that decides had succeeded */
     PSRTI_SAY_STRAGGLERS, /* tasks that still run are asked to end */
-    PSRTI_SAY_COOLING     /* host is not used for delay_ns */
+    PSRTI_SAY_COOLING,    /* host is not used for delay_ns */
+    PSRTI_SAY_LEAVING,    /* host is not named any more: its tasks are asked to end */
+    PSRTI_SAY_STAYS       /* host is not named any more, but task cannot leave it */
 } psrti_action_kind_t;
 
 typedef struct psrti_action {
@@ -107,6 +110,10 @@ void psrti_core_closed(psrti_core_t *core, uint64_t now, size_t task); /* its ou
 void psrti_core_not_started(psrti_core_t *core, size_t task); /* DO_START could not be done */
 void psrti_core_host_lost(psrti_core_t *core, uint64_t now, unsigned host);
 void psrti_core_host_up(psrti_core_t *core, uint64_t now, unsigned host);
+/* The job has one host more, its last, which is not reached yet. */
+void psrti_core_host_added(psrti_core_t *core, uint64_t now);
+/* Discovery lists it no more, or again. Where it cannot be done without it stays in use. */
+void psrti_core_host_named(psrti_core_t *core, uint64_t now, unsigned host, int named);
 void psrti_core_tick(psrti_core_t *core, uint64_t now);
 void psrti_core_stop(psrti_core_t *core, uint64_t now, psrti_cause_t cause); /* gracefully */
 void psrti_core_kill(psrti_core_t *core, uint64_t now); /* what is to be stopped, at once */

@@ -9,7 +9,8 @@
 
 static int is_usable(const psrti_core_t *core, unsigned host)
 {
-    return host < core->host_count && core->hosts[host].up && !core->hosts[host].cooling;
+    return host < core->host_count && core->hosts[host].named && core->hosts[host].up &&
+           !core->hosts[host].cooling;
 }
 
 static void set_cooling(psrti_core_t *core, psrti_core_host_t *h)
@@ -31,16 +32,33 @@ static void cool_down(psrti_core_t *core, unsigned host)
 
 void psrti_core_host_down(psrti_core_t *core, unsigned host)
 {
-    if (!core->hosts[host].up) return;
-    core->hosts[host].up = 0;
-    cool_down(core, host);
+    psrti_core_host_t *h = &core->hosts[host];
+    if (!h->up) return;
+    h->up = 0;
+    if (h->named)
+        cool_down(core, host);
+    else
+        h->cooling = 1; /* nobody wants it now */
 }
 
 void psrti_core_host_back(psrti_core_t *core, unsigned host)
 {
-    core->hosts[host].up = 1;
-    core->hosts[host].until_ns = core->now;
+    psrti_core_host_t *h = &core->hosts[host];
+    h->until_ns = core->now;
+    if (h->up) return;
+    h->up = 1;
+    if (!h->came) h->cooldown_ns = core->params.cooldown_ns; /* it was not lost yet */
+    h->came = 1;
 }
+
+void psrti_core_reach(psrti_core_t *core, unsigned host)
+{
+    set_cooling(core, &core->hosts[host]); /* for the next try, should this one fail */
+    psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_REACH, .host = host });
+}
+
+/* At the end of its cool-down something is done with it. */
+static int is_awaited(const psrti_core_host_t *h) { return h->cooling && (h->up || h->named); }
 
 int psrti_core_has_other_host(const psrti_core_t *core, unsigned host)
 {
@@ -120,7 +138,7 @@ static void start(psrti_core_t *core, size_t task, unsigned host)
     t->avoid = UINT_MAX;
     t->unplaced_ns = 0;
     t->start_ns = core->now;
-    t->gone = t->by_user = t->shedding = t->growable = 0;
+    t->gone = t->by_user = t->leaving = t->shedding = t->growable = 0;
     t->output_open = 1;
     psrti_core_set_phase(core, task, PSRTI_PHASE_STARTING);
     psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_START, .task = task, .host = host });
@@ -140,16 +158,19 @@ static void wait_for_host(psrti_core_t *core, size_t task)
     }
 }
 
+/* Tasks of a role lie side by side, and want the same. */
 static void grow(psrti_core_t *core)
 {
+    const psrti_role_t *full = NULL; /* has no room for another one */
     core->may_grow = 0;
     for (size_t i = 0; i < core->count; i++) {
         const psrti_role_t *role = core->job->tasks[i].role;
         psrti_core_task_t *t = &core->tasks[i];
-        if (t->phase != PSRTI_PHASE_SHED || !t->growable ||
+        if (t->phase != PSRTI_PHASE_SHED || !t->growable || role == full ||
             psrti_core_alive(core, role) >= role->max)
             continue;
         unsigned host = choose_host(core, i);
+        if (host == UINT_MAX && t->avoid == UINT_MAX) full = role;
         if (host == UINT_MAX) continue;
         t->attempt += (unsigned)t->ever_started;
         psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_SAY_GROW, .task = i, .host = host });
@@ -161,13 +182,12 @@ void psrti_core_place(psrti_core_t *core)
 {
     for (unsigned i = 0; i < core->host_count; i++) {
         psrti_core_host_t *h = &core->hosts[i];
-        if (!h->cooling || core->now < h->until_ns) continue;
+        if (!is_awaited(h) || core->now < h->until_ns) continue;
         if (h->up) {
             h->cooling = 0;
             core->may_grow = 1;
         } else {
-            set_cooling(core, h); /* for the next try, should this one fail */
-            psrti_core_push(core, (psrti_action_t){ .kind = PSRTI_DO_REACH, .host = i });
+            psrti_core_reach(core, i);
         }
     }
     for (size_t i = 0; i < core->count && !core->cause; i++) {
@@ -193,6 +213,6 @@ uint64_t psrti_core_place_deadline(const psrti_core_t *core)
         at = PSRTI_MIN(at, due);
     }
     for (unsigned i = 0; i < core->host_count; i++)
-        if (core->hosts[i].cooling) at = PSRTI_MIN(at, core->hosts[i].until_ns);
+        if (is_awaited(&core->hosts[i])) at = PSRTI_MIN(at, core->hosts[i].until_ns);
     return at;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state behind core.h: core.c decides about tasks and the job, core_hosts.c where tasks run. */
+/* The state behind core.h: core.c decides about tasks and the job, core_hosts.c where tasks run,
+ * core_discovery.c which hosts there are. */
 #ifndef PSRTI_LAUNCHER_CORE_STATE_H
 #define PSRTI_LAUNCHER_CORE_STATE_H
 
@@ -20,10 +21,12 @@ typedef enum psrti_step {
 } psrti_step_t;
 
 typedef struct psrti_core_host {
-    int up, cooling;      /* not used while it is not up, or cooling */
-    uint64_t until_ns;    /* end of the present cool-down */
-    uint64_t cooldown_ns; /* of the next one */
-    unsigned failures;    /* of tasks there, one after the other */
+    int up, cooling, named; /* used while it is up and named (by a discovery), and not cooling */
+    int came;               /* it was up before */
+    int told;               /* that it is needed, though it is not named any more */
+    uint64_t until_ns;      /* end of the present cool-down */
+    uint64_t cooldown_ns;   /* of the next one */
+    unsigned failures;      /* of tasks there, one after the other */
 } psrti_core_host_t;
 
 struct psrti_core {
@@ -45,6 +48,11 @@ struct psrti_core {
 
 void psrti_core_push(psrti_core_t *core, psrti_action_t action);
 int psrti_core_is_ending(const psrti_core_t *core);
+void psrti_core_go_on(psrti_core_t *core);            /* what every event ends with */
+int psrti_core_has_ended(const psrti_core_task_t *t); /* its command, for good */
+int psrti_core_is_optional(const psrti_role_t *role); /* nothing depends on its tasks */
+/* Whether its tasks are started on another host when theirs goes away. */
+int psrti_core_may_follow(const psrti_core_t *core, const psrti_role_t *role);
 void psrti_core_set_phase(psrti_core_t *core, size_t task, psrti_phase_t phase);
 void psrti_core_set_shed(psrti_core_t *core, size_t task); /* what it had of its host is free */
 unsigned psrti_core_alive(const psrti_core_t *core, const psrti_role_t *role);
@@ -63,6 +71,7 @@ void psrti_core_place(psrti_core_t *core);
 uint64_t psrti_core_place_deadline(const psrti_core_t *core);
 void psrti_core_host_down(psrti_core_t *core, unsigned host);
 void psrti_core_host_back(psrti_core_t *core, unsigned host);
+void psrti_core_reach(psrti_core_t *core, unsigned host);
 int psrti_core_has_other_host(const psrti_core_t *core, unsigned host); /* that may be used */
 void psrti_core_host_failed(psrti_core_t *core, size_t task); /* an end counts against its host */
 void psrti_core_host_healthy(psrti_core_t *core, unsigned host);

@@ -61,7 +61,8 @@ void psrti_end_describe(const psrti_end_t *end, const psrti_task_t *task, int pi
         psrti_append(buf, size, &pos, "was lost: its guardian was killed after %.1f s", after);
         break;
     case PSRTI_END_HOST_LOST:
-        psrti_append(buf, size, &pos, "was lost with its host after %.1f s", after);
+        psrti_append(buf, size, &pos, "%s with its host after %.1f s",
+                     end->value ? "left" : "was lost", after);
         break;
     case PSRTI_END_NOT_LAUNCHED:
         psrti_append(buf, size, &pos, "did not start on %s within %.1f s", host, after);

@@ -186,6 +186,7 @@ static void say(psrti_supervisor_t *s, const psrti_action_t *a)
 {
     char text[PSRTI_ERROR_MAX] = "", names[PSRTI_NAMES_SIZE];
     double delay = (double)a->delay_ns / PSRTI_NS_PER_S;
+    const char *host = s->job->hosts[a->host].name;
     switch (a->kind) {
     case PSRTI_SAY_RESTART:
         psrti_verdict_describe(s, a->task, text, sizeof text);
@@ -199,7 +200,7 @@ static void say(psrti_supervisor_t *s, const psrti_action_t *a)
     case PSRTI_SAY_GROW:
         psrti_supervisor_note(s, "%s joins%s, on %s", s->seats[a->task].task->name,
                               psrti_core_task(s->core, a->task)->ever_started ? " again" : "",
-                              s->job->hosts[a->host].name);
+                              host);
         break;
     case PSRTI_SAY_GOES_ON:
         psrti_verdict_describe(s, a->task, text, sizeof text);
@@ -214,8 +215,13 @@ static void say(psrti_supervisor_t *s, const psrti_action_t *a)
             psrti_supervisor_note(s, "all workers ended, but not %s; asking to end", names);
         break;
     case PSRTI_SAY_COOLING:
-        psrti_supervisor_note(s, "host %s is not used for %.0f s", s->job->hosts[a->host].name,
-                              delay);
+        psrti_supervisor_note(s, "host %s is not used for %.0f s", host, delay);
+        break;
+    case PSRTI_SAY_LEAVING: psrti_supervisor_note(s, "host %s is listed no more", host); break;
+    case PSRTI_SAY_STAYS:
+        psrti_supervisor_tell(s,
+                              "host %s is listed no more, but %s cannot leave it: it stays in use",
+                              host, s->seats[a->task].task->name);
         break;
     default: break;
     }

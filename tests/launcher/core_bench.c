@@ -64,9 +64,16 @@ void bench_act(bench_t *b)
         if (action.kind == PSRTI_DO_START) {
             cr_assert(!b->running[action.task], "task %zu runs twice", action.task);
             cr_assert(!b->finished);
+            cr_assert(!b->down[action.host] && !b->unnamed[action.host],
+                      "task %zu starts on host %u", action.task, action.host);
             b->running[action.task] = 1;
+            b->asked[action.task] = 0;
             b->starts[action.task]++;
             if (!b->hangs[action.host]) psrti_core_started(b->core, b->now, action.task);
+        } else if (action.kind == PSRTI_DO_STOP) {
+            b->asked[action.task] = 1;
+        } else if (action.kind == PSRTI_SAY_LEAVING) {
+            b->unnamed[action.host] = 1;
         } else if (action.kind == PSRTI_SAY_RESTART) {
             b->last_delay = action.delay_ns;
         } else if (action.kind == PSRTI_DO_FINISH) {
@@ -147,9 +154,35 @@ void bench_on_hosts(bench_t *b, unsigned slots)
 
 void bench_lose_host(bench_t *b, unsigned host)
 {
+    b->down[host] = 1;
     psrti_core_host_lost(b->core, b->now, host);
     bench_act(b);
     for (size_t i = 0; i < b->job.task_count; i++)
         if (b->running[i] && psrti_core_task(b->core, i)->host == host)
             bench_end_as(b, i, PSRTI_END_HOST_LOST, 0);
+}
+
+void bench_host_up(bench_t *b, unsigned host)
+{
+    b->down[host] = 0;
+    psrti_core_host_up(b->core, b->now, host);
+    bench_act(b);
+}
+
+unsigned bench_add_host(bench_t *b, unsigned slots)
+{
+    unsigned host = (unsigned)b->job.host_count++;
+    cr_assert(host < HOSTS_MAX);
+    b->hosts[host].slots = slots;
+    b->down[host] = 1;
+    psrti_core_host_added(b->core, b->now);
+    bench_act(b);
+    return host;
+}
+
+void bench_name(bench_t *b, unsigned host, int named)
+{
+    if (named) b->unnamed[host] = 0;
+    psrti_core_host_named(b->core, b->now, host, named);
+    bench_act(b);
 }

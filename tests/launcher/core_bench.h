@@ -21,8 +21,10 @@ typedef struct bench {
     psrti_core_t *core;
     uint64_t now;
     uint64_t launch_timeout_ns;
-    int hangs[HOSTS_MAX];   /* by host: what is to start there does not */
-    int running[TASKS_MAX]; /* has a process */
+    int hangs[HOSTS_MAX];                    /* by host: what is to start there does not */
+    int down[HOSTS_MAX], unnamed[HOSTS_MAX]; /* nothing may start there */
+    int running[TASKS_MAX];                  /* has a process */
+    int asked[TASKS_MAX];                    /* to end, in this attempt */
     unsigned starts[TASKS_MAX];
     int finished, gave_up;
     size_t said[24];     /* by kind */
@@ -50,5 +52,9 @@ psrti_cause_t bench_over(bench_t *b);
 /* Workers on three hosts in turn, the others on the first. */
 void bench_on_hosts(bench_t *b, unsigned slots);
 void bench_lose_host(bench_t *b, unsigned host);
+void bench_host_up(bench_t *b, unsigned host);
+/* One more, which is not up. */
+unsigned bench_add_host(bench_t *b, unsigned slots);
+void bench_name(bench_t *b, unsigned host, int named);
 
 #endif

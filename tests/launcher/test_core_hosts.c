@@ -59,8 +59,7 @@ Test(core, cool_down_doubles)
         bench_pass(&b, 1);
         cr_assert_eq(b.said[PSRTI_DO_REACH], i + 1);
         cr_assert_eq(b.starts[1], i + 1);
-        psrti_core_host_up(b.core, b.now, 1);
-        bench_act(&b);
+        bench_host_up(&b, 1);
         cr_assert_eq(b.starts[1], i + 2);
     }
     bench_lose_host(&b, 1); /* and never comes back */
@@ -211,72 +210,13 @@ Test(core, shrinks_and_grows_with_stable_indices)
     cr_assert_eq(b.said[PSRTI_SAY_SHED], 1);
     bench_pass(&b, 30 * S);
     cr_assert_eq(bench_phase(&b, WORKER, 0), PSRTI_PHASE_SHED);
-    psrti_core_host_up(b.core, b.now, 1);
-    bench_act(&b);
+    bench_host_up(&b, 1);
     cr_assert_eq(b.said[PSRTI_SAY_GROW], 1);
     cr_assert_eq(bench_phase(&b, WORKER, 0), PSRTI_PHASE_RUNNING);
     cr_assert_eq(psrti_core_task(b.core, 1)->attempt, 1);
     bench_lose_host(&b, 1);
     bench_lose_host(&b, 2); /* below the minimum */
     cr_assert_eq(bench_over(&b), PSRTI_CAUSE_TASK);
-}
-
-/* Workers 0, 1 on hosts 1, 0 with a slot each; the third waits. */
-static void setup_waiting(bench_t *b)
-{
-    bench_setup(b, 0, 3, 0);
-    bench_on_hosts(b, 1);
-    b->job.host_count = 2;
-    b->job.discovers = 1;
-    b->roles[WORKER].min = 1;
-    b->tasks[2].host = 0;
-    b->tasks[3].host = PSRTI_NO_HOST;
-    b->tasks[3].unplaced = 1;
-}
-
-Test(core, who_has_no_host_waits_for_one)
-{
-    bench_t b;
-    setup_waiting(&b);
-    b.job.host_count = 3;
-    bench_begin(&b);
-    cr_assert_eq(b.starts[3], 0); /* there was no room when the hosts were looked at */
-    psrti_core_host_lost(b.core, b.now, 2);
-    bench_act(&b);
-    cr_assert_eq(bench_phase(&b, WORKER, 2), PSRTI_PHASE_SHED);
-    cr_assert_eq(psrti_core_restart(b.core, b.now, 3, 0), PSRT_ERR_NOT_FOUND);
-    bench_pass(&b, 300 * S);
-    cr_assert_eq(b.starts[3], 0);
-    cr_assert_eq(psrti_core_cause(b.core), PSRTI_CAUSE_NONE);
-    psrti_core_host_up(b.core, b.now, 2);
-    bench_act(&b);
-    cr_assert_eq(b.starts[3], 1);
-    cr_assert_eq(b.tasks[3].host, 2);
-    cr_assert_eq(psrti_core_task(b.core, 3)->attempt, 0);
-    psrti_core_stop(b.core, b.now, PSRTI_CAUSE_USER);
-    bench_act(&b);
-    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_USER);
-}
-
-/* Whoever comes back finds its slot taken, and waits in turn. */
-Test(core, what_was_shed_leaves_its_slot_to_others)
-{
-    bench_t b;
-    setup_waiting(&b);
-    bench_begin(&b);
-    bench_exits(&b, WORKER, 1, 1); /* fails and may not be restarted */
-    cr_assert_eq(bench_phase(&b, WORKER, 1), PSRTI_PHASE_SHED);
-    cr_assert_eq(b.starts[3], 1);
-    cr_assert_eq(b.tasks[3].host, 0);
-    psrti_core_restart(b.core, b.now, 2, 0);
-    bench_act(&b);
-    cr_assert_eq(b.starts[2], 1); /* no room */
-    cr_assert_eq(bench_phase(&b, WORKER, 1), PSRTI_PHASE_SHED);
-    bench_exits(&b, WORKER, 2, 1);
-    cr_assert_eq(b.starts[2], 2);
-    psrti_core_stop(b.core, b.now, PSRTI_CAUSE_USER);
-    bench_act(&b);
-    cr_assert_eq(bench_over(&b), PSRTI_CAUSE_USER);
 }
 
 Test(core, what_was_shed_does_not_hinder_success)
