@@ -143,6 +143,7 @@ typedef struct psrti_job {
     uint64_t grace_ns;
     uint64_t launch_timeout_ns; /* within which a task starts; 0: no limit */
     uint64_t cooldown_ns;       /* of a lost host; 0: the default */
+    uint64_t host_wait_ns;      /* within which a task without a host finds one; 0: the default */
     psrti_bind_t bind;
     int no_coordinator; /* of a job without libpsrt */
     int psd_run;        /* a configuration of psd_run describes it */

@@ -463,6 +463,7 @@ static const psrti_key_t job_keys[] = {
     FIELD(PSRTI_KEY_TIME, timeout, timeout_ns),
     { .name = "start_timeout", .type = PSRTI_KEY_READ, .read = read_start_timeout },
     FIELD(PSRTI_KEY_TIME, launch_timeout, launch_timeout_ns),
+    FIELD(PSRTI_KEY_TIME, elastic_timeout, host_wait_ns),
     FIELD(PSRTI_KEY_TIME, grace, grace_ns),
     { .name = "security", .type = PSRTI_KEY_READ, .read = read_security },
     FIELD(PSRTI_KEY_TEXT, transport, transport),

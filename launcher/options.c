@@ -71,6 +71,7 @@ enum {
     OPT_RESTART,
     OPT_MAX_RESTARTS,
     OPT_HOST_COOLDOWN,
+    OPT_ELASTIC_TIMEOUT,
     OPT_WORKER_LOGS,
     OPT_TEE,
     OPT_QUIET_RANKS,
@@ -134,6 +135,8 @@ static const psrti_flag_t flags[] = {
     { "max-restarts", OPT_MAX_RESTARTS, "N", "so many times each, between healthy times" },
     { "host-cooldown", OPT_HOST_COOLDOWN, "T",
       "how long a lost host is not used; doubles each time, up to\n10m; default 10s" },
+    { "elastic-timeout", OPT_ELASTIC_TIMEOUT, "T",
+      "how long a task that the job needs may be without a host;\ndefault 60s" },
     { "worker-logs", OPT_WORKER_LOGS, "LIST",
       "workers whose output is shown, such as 0,2-4 or *;\n--log-dir has all" },
     { "tee", OPT_TEE, "LIST", "the same as --worker-logs" },
@@ -436,6 +439,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     case OPT_TRANSPORT: psrti_job_set(&job->transport, arg); return PSRT_OK;
     case OPT_BIND: return parse_bind(job, arg);
     case OPT_HOST_COOLDOWN: return parse_time("--host-cooldown", arg, 0, &job->cooldown_ns);
+    case OPT_ELASTIC_TIMEOUT: return parse_time("--elastic-timeout", arg, 0, &job->host_wait_ns);
     case OPT_NAME: psrti_job_set(&job->name, arg); return PSRT_OK;
     case OPT_WORKER_LOGS: return parse_shown(p, "--worker-logs", arg, &job->worker_logs);
     case OPT_TEE: return parse_shown(p, "--tee", arg, &job->worker_logs);

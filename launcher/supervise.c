@@ -449,6 +449,7 @@ static psrti_core_t *create_core(const psrti_supervisor_t *s)
         psrti_parse_duration(s->job->start_timeout, &params.start_timeout_ns);
     params.launch_timeout_ns = s->job->launch_timeout_ns;
     if (s->job->cooldown_ns) params.cooldown_ns = s->job->cooldown_ns;
+    if (s->job->host_wait_ns) params.host_wait_ns = s->job->host_wait_ns;
     return psrti_core_create(s->job, &params, s->start_ns);
 }
 

@@ -47,6 +47,7 @@ GOOD = {
         "timeout": "2h",
         "start_timeout": 90.5,
         "launch_timeout": "20s",
+        "elastic_timeout": "10m",
         "grace": 0,
         "security": "off",
         "transport": "shm,zmq",

@@ -57,6 +57,18 @@ class Lost(SshTest):
         self.assertNotEqual(host, "gamma")
         self.finish(proc)
 
+    def test_a_task_without_a_host_ends_the_job_in_time(self):
+        self.go = self.root / "end"
+        proc = self.start("-H", "alpha:1,beta:1", "-w", "2", "-s", "0", "--no-coordinator", "--restart", "on-failure",
+                          "--host-cooldown", "1h", "--elastic-timeout", "500ms", "-x", f"END={self.go}", "--",
+                          "/bin/sh", "-c", WORKER)
+        self.read_until(proc, "ready", 2)
+        self.kill_agent("beta")
+        code, _, err = self.end(proc)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err.splitlines()[-1], r"worker:1 \(pid \d+\) on beta was lost with its host")
+        self.assert_hosts_clean()
+
     def test_ends_where_nothing_may_be_restarted(self):
         proc = self.begin_lossy()
         self.kill_agent("beta")
