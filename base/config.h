@@ -26,6 +26,9 @@ typedef enum psrti_config_type {
     X(RANK, INT, "PSRT_RANK", "0", NULL, 0, 65535, "index of this task within its role")             \
     X(WORKERS, INT, "PSRT_WORKERS", "1", NULL, 1, 65535, "number of workers of the job")             \
     X(SERVERS, INT, "PSRT_SERVERS", "1", NULL, 0, 65535, "number of servers of the job")             \
+    X(START_WORKERS, INT, "PSRT_START_WORKERS", "0", NULL, 0, 65535,                                 \
+      "of the coordinator: so many workers, of the lowest ranks, begin the job, and others join "    \
+      "late; 0: all")                                                                                \
     X(COORDINATOR, TEXT, "PSRT_COORDINATOR", "", NULL, 0, 0,                                         \
       "address of the coordinator, tcp://host:port; empty: alone, with an embedded server")          \
     X(JOB_DIR, TEXT, "PSRT_JOB_DIR", "", NULL, 0, 0,                                                 \

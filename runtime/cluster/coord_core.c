@@ -143,19 +143,21 @@ static void name_places(psrti_coord_t *c, int (*wanted)(const place_t *), int wo
     }
 }
 
-static int is_missing(const place_t *p) { return !psrti_place_live(p); }
+static int is_missing(const place_t *p) { return !psrti_place_live(p) && !p->may_be_late; }
 static int is_failed(const place_t *p) { return p->state == PLACE_FAILED; }
 static int is_dead(const place_t *p) { return p->state == PLACE_DEAD; }
 
 /* "worker:1, server:0 (2 of 4 joined)" */
 static void name_missing(psrti_coord_t *c, char *text, size_t size, size_t *pos)
 {
-    uint32_t joined = 0;
+    uint32_t wanted = 0, missing = 0;
 
-    for (uint32_t i = 0; i < psrti_place_count(c); i++)
-        joined += !is_missing(psrti_place_at(c, i));
+    for (uint32_t i = 0; i < psrti_place_count(c); i++) {
+        wanted += !psrti_place_at(c, i)->may_be_late;
+        missing += is_missing(psrti_place_at(c, i));
+    }
     name_places(c, is_missing, 0, text, size - 32, pos);
-    (void)psrti_append(text, size, pos, " (%u of %u joined)", joined, psrti_place_count(c));
+    (void)psrti_append(text, size, pos, " (%u of %u joined)", wanted - missing, wanted);
 }
 
 static void start_timed_out(psrti_coord_t *c)
@@ -464,8 +466,10 @@ static psrt_status_t make_places(psrti_coord_t *c)
     if (!c->servers || !c->workers) return psrti_fail(PSRT_ERR_NO_MEMORY, "coordinator: no memory");
     for (uint32_t i = 0; i < c->p.servers; i++)
         c->servers[i].task = PSRTI_TASK(PSRTI_SERVER, i);
-    for (uint32_t i = 0; i < c->p.workers; i++)
+    for (uint32_t i = 0; i < c->p.workers; i++) {
         c->workers[i].task = PSRTI_TASK(PSRTI_WORKER, i);
+        c->workers[i].may_be_late = c->p.start_workers && i >= c->p.start_workers;
+    }
     for (uint32_t i = 0; i < psrti_place_count(c); i++) {
         psrti_list_init(&psrti_place_at(c, i)->requests);
         psrti_list_init(&psrti_place_at(c, i)->parked);

@@ -34,6 +34,7 @@ typedef struct psrti_coord_env {
 
 typedef struct psrti_coord_params {
     uint32_t workers, servers, vshards;
+    uint32_t start_workers; /* of the lowest ranks: the job begins when they are there; 0: all */
     uint64_t heartbeat_ns, lease_ns, start_timeout_ns, drain_ns;
     const char *state; /* content of the state file; NULL: a new job */
     const char *job;   /* names the job in its state, one word; NULL: "-" */

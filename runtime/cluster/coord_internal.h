@@ -57,6 +57,7 @@ typedef struct place {
     uint32_t lost_before; /* tables with lower ids have lost their part there */
 
     /* workers */
+    int may_be_late;              /* the job begins without it, too */
     char addrs[PSRTI_VIEW_ADDRS]; /* as in views */
     struct {
         uint64_t request;

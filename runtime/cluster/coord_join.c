@@ -226,14 +226,15 @@ void psrti_coord_try_form(psrti_coord_t *c)
 {
     if (c->formed || c->recovering) return;
     for (uint32_t i = 0; i < psrti_place_count(c); i++)
-        if (psrti_place_at(c, i)->state != PLACE_ALIVE) return;
+        if (psrti_place_at(c, i)->state != PLACE_ALIVE && !psrti_place_at(c, i)->may_be_late)
+            return;
     if (psrti_coord_form(c) != PSRT_OK) {
         psrti_coord_no_memory(c);
         return;
     }
     c->formed = 1;
-    psrti_coord_note(c, PSRT_LOG_INFO, "job assembled: %u workers, %u servers", c->p.workers,
-                     c->p.servers);
+    psrti_coord_note(c, PSRT_LOG_INFO, "job assembled: %u workers, %u servers",
+                     psrti_coord_live_workers(c), c->p.servers);
     psrti_coord_publish(c);
 }
 
@@ -251,6 +252,7 @@ static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *
 {
     int server = PSRTI_TASK_ROLE(p->task) == PSRTI_SERVER;
     char text[COORD_TEXT_MAX], name[32];
+    const char *how = p->incarnation ? "again" : "late";
 
     if (!set_listeners(c, p, join, text, sizeof text)) {
         psrti_coord_refuse(c, peer->id, PSRT_ERR_REFUSED, text);
@@ -273,8 +275,8 @@ static void admit(psrti_coord_t *c, place_t *p, peer_t *peer, const Psrt__Join *
         psrti_coord_try_form(c);
         return;
     }
-    psrti_coord_note(c, PSRT_LOG_INFO, "%s joined again as incarnation %llu",
-                     psrti_task_name(p->task, name), (unsigned long long)p->incarnation);
+    psrti_coord_note(c, PSRT_LOG_INFO, "%s joined %s as incarnation %llu",
+                     psrti_task_name(p->task, name), how, (unsigned long long)p->incarnation);
     if (server) {
         psrti_coord_tell_failed(c);
         psrti_coord_publish(c);

@@ -210,6 +210,7 @@ static psrt_status_t open_core(psrti_coordinator_t *c, const psrti_coordinator_p
     psrti_coord_params_t cp = {
         .workers = p->workers,
         .servers = p->servers,
+        .start_workers = (uint32_t)psrti_config_int(p->config, PSRTI_CONF_START_WORKERS),
         .vshards = (uint32_t)psrti_config_int(p->config, PSRTI_CONF_VSHARDS),
         .heartbeat_ns = psrti_config_u64(p->config, PSRTI_CONF_HEARTBEAT),
         .lease_ns = psrti_config_u64(p->config, PSRTI_CONF_LEASE),

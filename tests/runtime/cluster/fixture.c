@@ -50,6 +50,7 @@ psrt_status_t coord_fx_open(coord_fx_t *fx, uint32_t servers, const char *state)
     psrti_coord_params_t p = {
         .workers = 2,
         .servers = servers,
+        .start_workers = fx->start_workers,
         .vshards = 8,
         .heartbeat_ns = SECOND,
         .lease_ns = 5 * SECOND,

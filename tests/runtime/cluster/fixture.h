@@ -14,6 +14,7 @@
 
 typedef struct coord_fx {
     psrti_coord_t *c;
+    uint32_t start_workers; /* 0: both */
     uint64_t now;
     void (*sent)(void *arg, uint64_t peer, const Psrt__Control *m);
     void *arg;

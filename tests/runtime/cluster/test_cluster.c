@@ -273,19 +273,22 @@ static void cluster_free(cluster_t *c)
     free(c);
 }
 
-static void start_all(cluster_t *c)
+/* The servers, and so many workers. */
+static void start_some(cluster_t *c, uint32_t workers)
 {
-    for (uint32_t i = 0; i < WORKERS; i++)
+    for (uint32_t i = 0; i < workers; i++)
         node_start(c, &c->workers[i], PSRTI_TASK(PSRTI_WORKER, i));
     for (uint32_t i = 0; i < SERVERS; i++)
         node_start(c, &c->servers[i], PSRTI_TASK(PSRTI_SERVER, i));
-    for (uint32_t i = 0; i < WORKERS; i++)
+    for (uint32_t i = 0; i < workers; i++)
         cr_assert_eq(psrti_member_wait_ready(c->workers[i].member), PSRT_OK, "%s",
                      psrt_last_error());
     for (uint32_t i = 0; i < SERVERS; i++)
         cr_assert_eq(psrti_member_wait_ready(c->servers[i].member), PSRT_OK, "%s",
                      psrt_last_error());
 }
+
+static void start_all(cluster_t *c) { start_some(c, WORKERS); }
 
 static void finish_all(cluster_t *c)
 {
@@ -452,6 +455,29 @@ Test(cluster, a_worker_joins_late, .timeout = 120)
         cr_assert_eq(c->servers[i].commit_step, 42);
         pthread_mutex_unlock(&c->servers[i].lock);
     }
+    meet_all(c);
+    finish_all(c);
+    cluster_free(c);
+}
+
+/* One that was never there before does so in the same way. */
+Test(cluster, a_worker_joins_for_the_first_time_when_the_job_runs, .timeout = 120)
+{
+    cluster_t *c = cluster_new("inproc", "30s");
+    cr_assert_eq(psrti_config_set(c->config, "PSRT_START_WORKERS", "2"), PSRT_OK);
+    coord_open(c);
+    start_some(c, 2);
+    psrti_table_spec_t spec = spec_of("t", 3 * PSRTI_SLICE_ELEMS);
+    psrti_member_declare(c->workers[0].member, 1, 1, &spec);
+    wait_answers(&c->workers[0], 1);
+    cr_assert_eq(c->workers[0].first_step[0], 0);
+    cr_assert(!c->workers[0].view->workers[2].alive);
+    node_start(c, &c->workers[2], PSRTI_TASK(PSRTI_WORKER, 2));
+    cr_assert_eq(psrti_member_wait_ready(c->workers[2].member), PSRT_OK, "%s", psrt_last_error());
+    psrti_member_declare(c->workers[2].member, 1, 1, &spec);
+    wait_answers(&c->workers[2], 1);
+    cr_assert_eq(c->workers[2].status[0], PSRT_OK);
+    cr_assert_eq(c->workers[2].first_step[0], 42);
     meet_all(c);
     finish_all(c);
     cluster_free(c);

@@ -223,6 +223,34 @@ Test(coord, who_is_missing_is_told_while_waiting)
     fixture_free(f);
 }
 
+/* Of two workers one begins the job: the other one is not missed, and joins late. */
+Test(coord, some_workers_may_be_late)
+{
+    fixture_t *f = calloc(1, sizeof *f);
+    f->fx.start_workers = 1;
+    cr_assert_eq(open_with(f, NULL), PSRT_OK);
+    join(f, 2, W(1)); /* not the one that is needed */
+    join(f, 3, S(0));
+    f->fx.now += 10 * SECOND;
+    psrti_coord_tick(f->fx.c, f->fx.now);
+    cr_assert_str_eq(f->fx.note, "still waiting for worker:0 (1 of 2 joined)");
+    cr_assert_eq(f->peer[2].views, 0);
+    fixture_free(f);
+
+    f = calloc(1, sizeof *f);
+    f->fx.start_workers = 1;
+    cr_assert_eq(open_with(f, NULL), PSRT_OK);
+    join(f, 1, W(0));
+    join(f, 3, S(0));
+    cr_assert_eq(f->peer[1].views, 1);
+    pass(f, 100 * SECOND, 1 << 1 | 1 << 3);
+    cr_assert(!f->fx.finished);
+    join(f, 2, W(1));
+    cr_assert_eq(f->peer[2].welcomes, 1);
+    cr_assert_eq(f->peer[2].views, 0); /* the server has to say from which step it counts */
+    fixture_free(f);
+}
+
 Test(coord, joins_are_idempotent_and_ranks_are_taken)
 {
     fixture_t *f = fixture();
@@ -364,6 +392,27 @@ Test(coord, finished_workers_end_the_job)
     hang_up(f, 1);
     cr_assert_eq(f->fx.finished, 1);
     cr_assert_eq(f->fx.status, PSRT_OK);
+    fixture_free(f);
+}
+
+/* Who never came hinders no end; and a successor knows that the job has begun. */
+Test(coord, who_never_joined_is_not_waited_for)
+{
+    fixture_t *f = calloc(1, sizeof *f), *next = calloc(1, sizeof *next);
+    f->fx.start_workers = next->fx.start_workers = 1;
+    cr_assert_eq(open_with(f, NULL), PSRT_OK);
+    join(f, 1, W(0));
+    join(f, 3, S(0));
+    cr_assert_eq(open_with(next, f->fx.state), PSRT_OK);
+    psrti_coord_peer_up(next->fx.c, 1, W(0), next->fx.now);
+    cr_assert_eq(join_as(next, 1, W(0), f->peer[1].incarnation, 2, 0), PSRT_OK);
+    psrti_coord_peer_up(next->fx.c, 3, S(0), next->fx.now);
+    cr_assert_eq(join_as(next, 3, S(0), f->peer[3].incarnation, 2, 1), PSRT_OK);
+    cr_assert_eq(next->peer[1].views, 1);
+    fixture_free(next);
+    leave(f, 1, 0);
+    cr_assert_eq(f->peer[3].finishes, 1);
+    cr_assert_eq(f->peer[3].status, PSRT_OK);
     fixture_free(f);
 }
 
