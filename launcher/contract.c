@@ -15,7 +15,7 @@
 /* Who a task is. Never taken over from the launcher's own environment, where a job that encloses
  * this one may have set it, and never from -x. */
 static const char *const reserved[] = {
-    "PSRT_ROLE",        "PSRT_RANK",    "PSRT_WORKERS",  "PSRT_SERVERS",
+    "PSRT_ROLE",        "PSRT_RANK",    "PSRT_WORKERS",  "PSRT_SERVERS",   "PSRT_START_WORKERS",
     "PSRT_COORDINATOR", "PSRT_JOB_DIR", "PSRT_KEY_FILE", "PSRT_LISTEN_FD",
 };
 
@@ -77,12 +77,25 @@ static void enter_virtualenv(const psrti_role_t *role, psrti_env_t *own)
     free(joined);
 }
 
+/* Who has no host yet is not waited for. */
+static void set_start_workers(const psrti_job_t *job, psrti_env_t *own)
+{
+    unsigned count = job->workers;
+    for (size_t i = 0; i < job->task_count; i++) {
+        const psrti_task_t *task = &job->tasks[i];
+        if (task->role->kind == PSRTI_KIND_WORKER && task->unplaced)
+            count = PSRTI_MIN(count, task->rank);
+    }
+    if (count < job->workers) psrti_env_setf(own, "PSRT_START_WORKERS", "%u", PSRTI_MAX(count, 1));
+}
+
 void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own)
 {
     psrti_env_set(own, "PSRT_ROLE", psrti_kind_name(task->role->kind));
     psrti_env_setf(own, "PSRT_RANK", "%u", task->rank);
     psrti_env_setf(own, "PSRT_WORKERS", "%u", job->workers);
     psrti_env_setf(own, "PSRT_SERVERS", "%u", job->servers);
+    if (task->role->kind == PSRTI_KIND_COORDINATOR) set_start_workers(job, own);
     psrti_env_set(own, "PSRT_COORDINATOR", job->coordinator);
     psrti_env_set(own, "PSRT_JOB_DIR", psrti_job_dir(job, task));
     if (psrti_contract_takes_sockets(task))

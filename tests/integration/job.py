@@ -145,11 +145,11 @@ class Job:
     def worker(self, rank, **env):
         return Agent(self, self.task_env("worker", rank, env))
 
-    def start(self):
-        """Coordinator, servers and joined workers."""
+    def start(self, workers=None):
+        """Coordinator, servers and joined workers: all, or the first ones."""
         self.coord = self.coordinator()
         self.srv = [self.server(r) for r in range(self.servers)]
-        w = [self.worker(r) for r in range(self.workers)]
+        w = [self.worker(r) for r in range(workers or self.workers)]
         for a in w:
             a.send("create")
         for a in w:

@@ -93,13 +93,23 @@ class Joins(JobTest):
 
     TABLE = f"table t n={BIG} opt=none reduce=sum dtype=f64"
 
+    def begin(self, w):
+        every(w, "fill t 1")
+        self.w, self.step, self.base = w, 0, 0
+        return w
+
     def two_of_three(self):
         self.job_, w = self.started(3, 2)
         every(w, self.TABLE)
         w.pop().kill()
-        every(w, "fill t 1")
-        self.w, self.step, self.base = w, 0, 0
-        return w
+        return self.begin(w)
+
+    def two_and_a_free_place(self):
+        self.job_ = self.job(3, 2, PSRT_START_WORKERS="2")
+        w = self.job_.start(workers=2)
+        self.assertEqual({a.info()["live_workers"] for a in w}, {"2"})
+        every(w, self.TABLE)
+        return self.begin(w)
 
     def round(self):
         """The two end a step, the next one: none is skipped, none made twice."""
@@ -114,7 +124,19 @@ class Joins(JobTest):
         return values.pop()
 
     def test_all_agree_when_it_has_come(self):
-        w = self.two_of_three()
+        self.third_comes(self.two_of_three())
+
+    def test_all_agree_when_it_comes_for_the_first_time(self):
+        self.third_comes(self.two_and_a_free_place())
+
+    def test_who_never_comes_is_not_missed(self):
+        w = self.two_and_a_free_place()
+        for _ in range(5):
+            self.assertEqual(self.round(), self.base)
+        every(w, "barrier all")
+        self.finish(self.job_, w)
+
+    def third_comes(self, w):
         for _ in range(5):
             self.assertEqual(self.round(), self.base)
         new = self.job_.worker(2)

@@ -297,11 +297,27 @@ Test(contract, who_has_no_host_is_in_no_list)
     job.tasks[4].unplaced = 1;
     assert_expands(&job, 3, "{worker_hosts} {world_size}", "10.0.0.1:7030 3");
     assert_expands(&job, 4, "{host} {job_dir} {node_rank}", "? /run/job 1");
-    psrti_env_t env = { 0 };
-    psrti_contract_env(&job, &job.tasks[3], &env);
-    const char *config = psrti_env_get(&env, "TF_CONFIG");
-    cr_assert(strstr(config, "\"worker\":[\"10.0.0.1:7030\"]"), "%s", config);
-    psrti_env_clear(&env);
+    assert_env(&job, 3, "TFMESOS_WORKER_HOSTS", "10.0.0.1:7030");
+    assert_env(&job, 3, "WORLD_SIZE", "3");
+    assert_env(&job, 3, "TF_CONFIG",
+               "{\"cluster\":{\"ps\":[\"10.0.0.1:7000\",\"[fd00::2]:7010\"],\"chief\":["
+               "\"10.0.0.1:7020\"],\"worker\":[\"10.0.0.1:7030\"]},\"task\":{\"type\":\"worker\","
+               "\"index\":0}}");
+    psrti_job_release(&job);
+}
+
+Test(contract, the_coordinator_waits_for_those_with_a_host)
+{
+    psrti_role_t role = { .kind = PSRTI_KIND_COORDINATOR, .name = (char *)"coordinator" };
+    psrti_job_t job;
+    make_job(&job);
+    job.tasks[5].role = &role;
+    assert_env(&job, 5, "PSRT_START_WORKERS", NULL);
+    job.tasks[4].unplaced = 1;
+    assert_env(&job, 5, "PSRT_START_WORKERS", "2");
+    job.tasks[3].unplaced = 1;
+    assert_env(&job, 5, "PSRT_START_WORKERS", "1");
+    assert_env(&job, 2, "PSRT_START_WORKERS", NULL);
     psrti_job_release(&job);
 }
 
