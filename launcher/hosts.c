@@ -207,30 +207,40 @@ static psrt_status_t add_line(psrti_hosts_t *hosts, char *line)
     return st;
 }
 
-psrt_status_t psrti_hosts_load(psrti_hosts_t *hosts, const char *path)
+/* One line of the file. */
+static psrt_status_t read_line(psrti_hosts_t *hosts, char *line, size_t length, int is_first)
 {
     static const char bom[] = "\xef\xbb\xbf";
-    FILE *file = fopen(path, "re");
+    if (strlen(line) != length) return psrti_fail(PSRT_ERR_INVALID, "a NUL byte in the line");
+    return add_line(hosts, line + (is_first && !strncmp(line, bom, 3) ? 3 : 0));
+}
+
+psrt_status_t psrti_hosts_read(psrti_hosts_t *hosts, FILE *file, const char *name)
+{
     char *line = NULL;
     size_t size = 0;
     psrt_status_t st = PSRT_OK;
-    if (!file) return psrti_fail(PSRT_ERR_INVALID, "host file %s: %s", path, strerror(errno));
     for (unsigned number = 1; !st; number++) {
         errno = 0;
         ssize_t length = getline(&line, &size, file);
         if (length < 0) {
-            if (errno) st = psrti_fail(PSRT_ERR_INVALID, "host file %s: %s", path, strerror(errno));
+            if (errno) st = psrti_fail(PSRT_ERR_INVALID, "%s: %s", name, strerror(errno));
             break;
         }
-        char *text = line + (number == 1 && !strncmp(line, bom, 3) ? 3 : 0);
-        st = strlen(line) == (size_t)length
-                 ? add_line(hosts, text)
-                 : psrti_fail(PSRT_ERR_INVALID, "a NUL byte in the line");
-        if (st) st = psrti_fail(st, "%s:%u: %s", path, number, psrt_last_error());
+        st = read_line(hosts, line, (size_t)length, number == 1);
+        if (st) st = psrti_fail(st, "%s:%u: %s", name, number, psrt_last_error());
     }
     free(line);
-    fclose(file);
-    if (!st && !hosts->count) st = psrti_fail(PSRT_ERR_INVALID, "host file %s: no host", path);
+    if (!st && !hosts->count) st = psrti_fail(PSRT_ERR_INVALID, "%s: no host", name);
     if (st) psrti_hosts_clear(hosts);
+    return st;
+}
+
+psrt_status_t psrti_hosts_load(psrti_hosts_t *hosts, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    if (!file) return psrti_fail(PSRT_ERR_INVALID, "host file %s: %s", path, strerror(errno));
+    psrt_status_t st = psrti_hosts_read(hosts, file, path);
+    fclose(file);
     return st;
 }

@@ -3,6 +3,8 @@
 #ifndef PSRTI_LAUNCHER_HOSTS_H
 #define PSRTI_LAUNCHER_HOSTS_H
 
+#include <stdio.h>
+
 #include "launcher/job.h"
 
 typedef struct psrti_hosts {
@@ -17,7 +19,8 @@ psrt_status_t psrti_hosts_add_text(psrti_hosts_t *hosts, const char *text);
 /* Several, with commas between them. */
 psrt_status_t psrti_hosts_parse(psrti_hosts_t *hosts, const char *list);
 /* One a line, as above or "host slots=4 user=me port=2222 gpus=2 cpus=8 mem=16g"; # starts a
- * comment. Errors name file and line. */
+ * comment. Errors name `name` and line; none is an error. */
+psrt_status_t psrti_hosts_read(psrti_hosts_t *hosts, FILE *file, const char *name);
 psrt_status_t psrti_hosts_load(psrti_hosts_t *hosts, const char *path);
 
 /* The job's hosts from now on. */
