@@ -286,6 +286,7 @@ void psrti_job_release(psrti_job_t *job)
     for (size_t i = 0; i < PSRTI_COUNT(texts); i++)
         free(texts[i]);
     psrti_argv_free(job->ssh_options);
+    free(job->discovery_script);
     free(job->tasks);
     free(job->roles);
     psrti_env_clear(&job->env);

@@ -150,12 +150,14 @@ typedef struct psrti_job {
     char *run_log;      /* file of the launcher's own lines; NULL: none */
     int dry_run, json;  /* a plan only; in JSON */
     int quiet, no_prefix, label_host, timestamps, detach;
-    char *interface, *subnet;  /* of the addresses that tasks use; NULL: what a probe finds */
-    uint64_t connect_ns;       /* for all hosts to be reached */
-    unsigned ssh_port;         /* of hosts that have none of their own; 0: not said */
-    char *ssh_identity;        /* NULL: as ssh's own configuration says */
-    char **ssh_options;        /* for ssh -o; NULL: none */
-    const psrti_jobkey_t *key; /* NULL: a new one */
+    char *interface, *subnet;       /* of the addresses that tasks use; NULL: what a probe finds */
+    char *discovery_script;         /* lists the hosts; NULL: they are known */
+    uint64_t discovery_interval_ns; /* between its runs; 0: the default */
+    uint64_t connect_ns;            /* for all hosts to be reached */
+    unsigned ssh_port;              /* of hosts that have none of their own; 0: not said */
+    char *ssh_identity;             /* NULL: as ssh's own configuration says */
+    char **ssh_options;             /* for ssh -o; NULL: none */
+    const psrti_jobkey_t *key;      /* NULL: a new one */
 
     /* From psrti_job_plan. */
     size_t host_capacity; /* so many hosts there may be, without moving */
