@@ -36,9 +36,12 @@ static void on_ready(void *arg)
     psrti_wire_out_t w = { 0 };
     psrti_wire_put_u8(&w, PSRTI_AGENT_OPENED);
     psrti_wire_put_text(&w, job->dir);
-    for (size_t i = 0; i < job->task_count; i++)
-        for (unsigned k = 0; job->tasks[i].host == 0 && k < job->tasks[i].role->ports; k++)
+    for (size_t i = 0; i < job->task_count; i++) {
+        if (job->tasks[i].host) continue;
+        psrti_wire_put_u32(&w, (uint32_t)i);
+        for (unsigned k = 0; k < job->tasks[i].role->ports; k++)
             psrti_wire_put_u32(&w, job->tasks[i].ports[k]);
+    }
     psrti_agent_send(agent, &w);
 }
 

@@ -12,19 +12,19 @@
 #include "launcher/netif.h"
 #include "launcher/wire.h"
 
-#define PSRTI_AGENT_PROTOCOL 3
+#define PSRTI_AGENT_PROTOCOL 4
 
 enum {
     /* agent to controller */
     PSRTI_AGENT_HELLO = 1, /* u32 protocol, u32 host, psrti_facts_t */
     PSRTI_AGENT_PROBED,    /* u64: bit i: the neighbour's address i leads to it */
-    PSRTI_AGENT_OPENED,    /* text job directory; each port of each of its tasks as u32 */
-    PSRTI_AGENT_FAILED,    /* text; it cannot take part */
-    PSRTI_AGENT_STARTED,   /* u32 task, text host, u32 pid, text: what it is bound to */
-    PSRTI_AGENT_OUTPUT,    /* u32 task, u8 descriptor, bytes; none: its end */
-    PSRTI_AGENT_ENDED,     /* u32 task, u32 kind, u32 value, u64 time by its own clock */
-    PSRTI_AGENT_GONE,      /* u32 task */
-    PSRTI_AGENT_PONG,      /* u64 of the ping, u64 its own clock */
+    PSRTI_AGENT_OPENED, /* text job directory; of each of its tasks u32 task and each port as u32 */
+    PSRTI_AGENT_FAILED, /* text; it cannot take part */
+    PSRTI_AGENT_STARTED, /* u32 task, text host, u32 pid, text: what it is bound to */
+    PSRTI_AGENT_OUTPUT,  /* u32 task, u8 descriptor, bytes; none: its end */
+    PSRTI_AGENT_ENDED,   /* u32 task, u32 kind, u32 value, u64 time by its own clock */
+    PSRTI_AGENT_GONE,    /* u32 task */
+    PSRTI_AGENT_PONG,    /* u64 of the ping, u64 its own clock */
 
     /* controller to agent */
     PSRTI_AGENT_PROBE, /* u32 neighbour, u32 port, u32 count, that many texts: addresses */

@@ -53,7 +53,10 @@ typedef struct psrti_backend_events {
     void (*gone)(void *arg, const psrti_task_t *task); /* no process of it is left */
     /* Its tasks that ran end with PSRTI_END_HOST_LOST. */
     void (*host_lost)(void *arg, unsigned host, const char *text);
-    void (*host_up)(void *arg, unsigned host); /* one that was lost: tasks may be started there */
+    /* One that was lost, or (not back) is new: tasks may be started there. */
+    void (*host_up)(void *arg, unsigned host, int back);
+    /* What `reach` came to instead, also from within it; not the same text twice on end. */
+    void (*host_not_reached)(void *arg, unsigned host, const char *text);
     void *arg;
 } psrti_backend_events_t;
 
@@ -68,7 +71,7 @@ typedef struct psrti_backend_ops {
     void (*stop)(psrti_backend_t *backend, const psrti_task_t *task, psrti_stop_t how);
     /* SIGUSR1 or SIGUSR2 to the process that was started. */
     void (*signal)(psrti_backend_t *backend, const psrti_task_t *task, int sig);
-    /* Tries to reach a host that was lost; host_up when that succeeds. NULL: it cannot be. */
+    /* Tries to reach a host that was lost or added; host_up when that succeeds. NULL: it cannot be. */
     void (*reach)(psrti_backend_t *backend, unsigned host);
     void (*pause)(psrti_backend_t *backend, int paused); /* reads no output while paused */
     /* Clears up on the hosts and closes the loop's handles; run the loop until they are closed,

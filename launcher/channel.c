@@ -489,25 +489,19 @@ void psrti_channel_close(psrti_channel_t *c)
 
 void psrti_channel_abort(psrti_channel_t *c) { close_handles(c); }
 
-static void format_address(const struct sockaddr_storage *sa, int with_port, char *text,
-                           size_t size)
+static void format_address(const struct sockaddr_storage *sa, char *text, size_t size)
 {
     char ip[INET6_ADDRSTRLEN] = "?";
     int v6 = sa->ss_family == AF_INET6;
     const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)sa;
     const struct sockaddr_in *a4 = (const struct sockaddr_in *)sa;
-    unsigned port = ntohs(v6 ? a6->sin6_port : a4->sin_port);
     int mapped = v6 && IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr);
     if (mapped)
         inet_ntop(AF_INET, &a6->sin6_addr.s6_addr[12], ip, sizeof ip);
     else
         inet_ntop(sa->ss_family, v6 ? (const void *)&a6->sin6_addr : (const void *)&a4->sin_addr,
                   ip, sizeof ip);
-    v6 = v6 && !mapped;
-    if (with_port)
-        snprintf(text, size, v6 ? "[%s]:%u" : "%s:%u", ip, port);
-    else
-        snprintf(text, size, "%s", ip);
+    snprintf(text, size, "%s", ip);
 }
 
 void psrti_channel_peer(const psrti_channel_t *c, char *text, size_t size)
@@ -515,9 +509,9 @@ void psrti_channel_peer(const psrti_channel_t *c, char *text, size_t size)
     struct sockaddr_storage sa = { 0 };
     int len = sizeof sa;
     if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&sa, &len))
-        snprintf(text, size, "an unknown address");
+        snprintf(text, size, "?");
     else
-        format_address(&sa, 1, text, size);
+        format_address(&sa, text, size);
 }
 
 void psrti_channel_local(const psrti_channel_t *c, char *text, size_t size)
@@ -527,5 +521,5 @@ void psrti_channel_local(const psrti_channel_t *c, char *text, size_t size)
     if (uv_tcp_getsockname(&c->tcp, (struct sockaddr *)&sa, &len))
         snprintf(text, size, "?");
     else
-        format_address(&sa, 0, text, size);
+        format_address(&sa, text, size);
 }

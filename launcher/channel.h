@@ -57,7 +57,7 @@ void psrti_channel_pause(psrti_channel_t *channel, int paused); /* delivers noth
 void psrti_channel_close(psrti_channel_t *channel);
 /* Waits for nothing: what has not left is lost. */
 void psrti_channel_abort(psrti_channel_t *channel);
-/* The other side's address, "10.0.0.1:4711" or "[::1]:4711". */
+/* The other side's address on the connection, without the port. */
 void psrti_channel_peer(const psrti_channel_t *channel, char *text, size_t size);
 /* This side's address on the connection, without the port: the other side can reach it. */
 void psrti_channel_local(const psrti_channel_t *channel, char *text, size_t size);

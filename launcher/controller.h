@@ -32,8 +32,11 @@ typedef struct psrti_node {
     uint64_t rtt_ns, rtt_at_ns; /* of the measurement that clock_ns is from */
     uint64_t heard_ns;          /* of its last answer */
     unsigned pongs;
-    int returning; /* it was lost, and its new agent is not ready yet */
-    char why[512]; /* it cannot be used */
+    unsigned neighbour; /* of one that comes alone: for whose address it looks */
+    uint64_t since_ns;  /* returning: it is tried */
+    int known;          /* it was ready once */
+    int returning;      /* it is new or was lost, and its agent is not ready yet */
+    char why[512];      /* it cannot be used */
 } psrti_node_t;
 
 /* A connection; of nobody before its hello. */
@@ -62,7 +65,7 @@ struct psrti_backend {
     uint16_t port;
     uv_timer_t deadline, ping;
     psrti_phase_of_hosts_t phase;
-    psrti_node_t *nodes;
+    psrti_node_t *nodes; /* also of hosts that may come; those are lost until they are reached */
     psrti_remote_task_t *tasks;
     psrti_list_t conns;
     size_t conn_count;
@@ -71,6 +74,7 @@ struct psrti_backend {
 };
 
 void psrti_controller_send(psrti_node_t *node, psrti_wire_out_t *w); /* clears the writer */
+void psrti_controller_lose(psrti_backend_t *b, unsigned host, const char *text);
 
 /* assemble.c */
 int psrti_assemble_may_use(const psrti_job_t *job, const psrti_netif_t *netif);

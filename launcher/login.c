@@ -321,7 +321,7 @@ psrt_status_t psrti_login_open(uv_loop_t *loop, const psrti_job_t *job,
     }
     uname(&s->machine);
     s->command = psrti_sshfiles_command(&s->files);
-    s->links = psrti_xcalloc(job->host_count, sizeof *s->links);
+    s->links = psrti_xcalloc(job->host_capacity, sizeof *s->links);
     uv_timer_init(loop, &s->patience);
     s->patience.data = s;
     *starter_p = s;

@@ -42,17 +42,27 @@ static void end_task(psrti_backend_t *b, size_t id, uint64_t time_ns)
     if (!old.gone) b->events.gone(b->events.arg, task);
 }
 
+/* It is not back yet. The same reason is told once, however often it is tried. */
+static void not_reached(psrti_backend_t *b, unsigned host, const char *text)
+{
+    psrti_node_t *node = &b->nodes[host];
+    node->returning = 0;
+    node->state = PSRTI_NODE_LOST;
+    if (!strcmp(node->why, text)) return;
+    snprintf(node->why, sizeof node->why, "%s", text);
+    b->events.host_not_reached(b->events.arg, host, node->why);
+}
+
 /* One that fell silent was lost when it was last heard: before what others suffered from it. */
-static void lose_host(psrti_backend_t *b, unsigned host, const char *text)
+void psrti_controller_lose(psrti_backend_t *b, unsigned host, const char *text)
 {
     psrti_node_t *node = &b->nodes[host];
     psrti_channel_t *channel = node->channel;
     if (b->closing || node->state == PSRTI_NODE_LOST) return;
     node->channel = NULL;
     if (channel) psrti_channel_abort(channel);
-    if (node->returning) { /* it is not back yet: nobody is told */
-        node->returning = 0;
-        node->state = PSRTI_NODE_LOST;
+    if (node->returning) {
+        not_reached(b, host, text);
         return;
     }
     if (b->phase != PSRTI_HOSTS_READY) {
@@ -179,7 +189,7 @@ static int adopt(psrti_conn_t *c, psrti_wire_in_t *r)
 static void on_agent_failed(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
 {
     const char *text = psrti_wire_get_text(r);
-    if (text) lose_host(b, host, text);
+    if (text) psrti_controller_lose(b, host, text);
 }
 
 static void dispatch(psrti_backend_t *b, unsigned host, psrti_wire_in_t *r)
@@ -216,7 +226,9 @@ static void on_message(void *arg, const void *data, size_t len)
     }
     if (b->nodes[c->host].channel != c->channel) return; /* given up */
     dispatch(b, c->host, &r);
-    if (r.bad) lose_host(b, c->host, "its psrt-agent said what psrt-launch does not understand");
+    if (r.bad)
+        psrti_controller_lose(b, c->host,
+                              "its psrt-agent said what psrt-launch does not understand");
 }
 
 static void on_closed(void *arg, const char *why)
@@ -227,7 +239,7 @@ static void on_closed(void *arg, const char *why)
     b->conn_count--;
     if (c->host != UINT_MAX && b->nodes[c->host].channel == c->channel) {
         b->nodes[c->host].channel = NULL;
-        lose_host(b, c->host, why ? why : "its psrt-agent ended");
+        psrti_controller_lose(b, c->host, why ? why : "its psrt-agent ended");
     }
     free(c);
 }
@@ -368,7 +380,7 @@ static void on_psrtd(void *arg, unsigned host, const char *path)
 
 static void on_starter_failed(void *arg, unsigned host, const char *text)
 {
-    lose_host(arg, host, text);
+    psrti_controller_lose(arg, host, text);
 }
 
 static void on_deadline(uv_timer_t *timer) { psrti_assemble_deadline(timer->data); }
@@ -413,14 +425,21 @@ static void start_agent(psrti_backend_t *b, unsigned host)
     psrti_jobkey_wipe(&bootstrap.key);
 }
 
-/* A new agent, which binds new ports; tasks that come to the host get those. */
+/* A new agent, which binds new ports; tasks that come to the host get those. The try before has the time that all
+ * hosts had at first, however often this is asked for. */
 void psrti_remote_reach(psrti_backend_t *b, unsigned host)
 {
     psrti_node_t *node = &b->nodes[host];
     if (b->closing || b->phase != PSRTI_HOSTS_READY) return;
-    if (node->returning) lose_host(b, host, "no answer in all the time"); /* the try before */
+    uint64_t now = psrti_now_ns();
+    if (node->returning && now - node->since_ns < b->job->connect_ns) return;
+    if (node->returning) psrti_controller_lose(b, host, "no answer in all the time");
     if (node->state != PSRTI_NODE_LOST) return;
-    *node = (psrti_node_t){ .state = PSRTI_NODE_ABSENT, .returning = 1 };
+    psrti_node_t fresh = {
+        .state = PSRTI_NODE_ABSENT, .returning = 1, .known = node->known, .since_ns = now
+    };
+    memcpy(fresh.why, node->why, sizeof fresh.why);
+    *node = fresh;
     start_agent(b, host);
 }
 
@@ -429,6 +448,14 @@ static psrt_status_t make_key(psrti_backend_t *b)
     if (!b->job->key) return psrti_jobkey_generate(&b->key);
     b->key = *b->job->key;
     return PSRT_OK;
+}
+
+static void make_nodes(psrti_backend_t *b)
+{
+    size_t capacity = b->job->host_capacity;
+    b->nodes = psrti_xcalloc(capacity, sizeof *b->nodes);
+    for (size_t h = b->job->host_count; h < capacity; h++)
+        b->nodes[h].state = PSRTI_NODE_LOST;
 }
 
 static void init_timers(psrti_backend_t *b)
@@ -456,7 +483,7 @@ psrt_status_t psrti_remote_open(uv_loop_t *loop, psrti_job_t *job,
     if (st) goto err_dir;
     st = psrti_netif_listen(loop, &b->listener, on_connection, &b->port);
     if (st) goto err_starter;
-    b->nodes = psrti_xcalloc(job->host_count, sizeof *b->nodes);
+    make_nodes(b);
     b->tasks = psrti_xcalloc(job->task_count, sizeof *b->tasks);
     init_timers(b);
     for (unsigned h = 0; h < job->host_count; h++)

@@ -122,6 +122,7 @@ void psrti_supervisor_close(psrti_supervisor_t *s)
     for (size_t i = 0; i < PSRTI_COUNT(timers); i++)
         uv_close((uv_handle_t *)timers[i], NULL);
     psrti_control_close(s->control, psrti_verdict_code(s));
+    psrti_discovery_close(s->discovery);
     s->ops->close(s->backend);
     for (size_t i = 0; i < s->count; i++)
         for (int k = 0; k < 2; k++)
@@ -258,6 +259,7 @@ void psrti_supervisor_act(psrti_supervisor_t *s)
         default: say(s, &action); break;
         }
     }
+    psrti_hostnews_check(s);
     arm(s);
 }
 
@@ -327,6 +329,7 @@ static void on_ready(void *arg)
         psrti_supervisor_note(s, "this job cannot be asked: %s", psrt_last_error());
     psrti_record_set(s->record, "job_dir", json_string(s->job->dir));
     if (s->params.ready) s->params.ready(s->params.arg);
+    psrti_hostnews_watch(s);
     psrti_core_ready(s->core, psrti_now_ns());
     psrti_supervisor_act(s);
 }
@@ -374,23 +377,6 @@ static void on_gone(void *arg, const psrti_task_t *task)
 {
     psrti_supervisor_t *s = arg;
     psrti_core_gone(s->core, psrti_now_ns(), task->id);
-    psrti_supervisor_act(s);
-}
-
-/* Each of its tasks ends with PSRTI_END_HOST_LOST as well. */
-static void on_host_lost(void *arg, unsigned host, const char *text)
-{
-    psrti_supervisor_t *s = arg;
-    psrti_supervisor_tell(s, "host %s was lost: %s", s->job->hosts[host].name, text);
-    psrti_core_host_lost(s->core, psrti_now_ns(), host);
-    psrti_supervisor_act(s);
-}
-
-static void on_host_up(void *arg, unsigned host)
-{
-    psrti_supervisor_t *s = arg;
-    psrti_supervisor_note(s, "host %s is back", s->job->hosts[host].name);
-    psrti_core_host_up(s->core, psrti_now_ns(), host);
     psrti_supervisor_act(s);
 }
 
@@ -480,8 +466,9 @@ static psrt_status_t open_all(psrti_supervisor_t *s)
                                             .output = on_output,
                                             .ended = on_ended,
                                             .gone = on_gone,
-                                            .host_lost = on_host_lost,
-                                            .host_up = on_host_up,
+                                            .host_lost = psrti_hostnews_lost,
+                                            .host_up = psrti_hostnews_up,
+                                            .host_not_reached = psrti_hostnews_not_reached,
                                             .arg = s };
     const psrti_output_params_t params = { .loop = &s->loop,
                                            .file = s->params.output,
@@ -527,6 +514,7 @@ static void release_all(psrti_supervisor_t *s)
     psrti_output_release(s->output);
     s->ops->release(s->backend);
     psrti_control_release(s->control);
+    psrti_discovery_release(s->discovery);
     uv_loop_close(&s->loop);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a running job's supervisor, shared by supervise.c (loop and actions), signals.c,
- * verdict.c (why the job ended), state.c (how things are) and requests.c (what users ask for). */
+ * hostnews.c (hosts that come and go), verdict.c (why the job ended), state.c (how things are) and requests.c (what users ask for). */
 #ifndef PSRTI_LAUNCHER_SUPERVISOR_H
 #define PSRTI_LAUNCHER_SUPERVISOR_H
 
@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "launcher/control.h"
 #include "launcher/core.h"
+#include "launcher/discover.h"
 #include "launcher/output.h"
 #include "launcher/record.h"
 #include "launcher/supervise.h"
@@ -40,8 +41,9 @@ typedef struct psrti_supervisor {
     psrti_output_t *output;
     FILE *run_log; /* of the launcher's lines, beside the output; NULL: none */
     psrti_supervise_params_t params;
-    psrti_record_t *record;   /* NULL: none could be made */
-    psrti_control_t *control; /* NULL: not open */
+    psrti_record_t *record;       /* NULL: none could be made */
+    psrti_control_t *control;     /* NULL: not open */
+    psrti_discovery_t *discovery; /* NULL: the hosts are known, or not all there yet */
     uv_loop_t loop;
     uv_signal_t signals[PSRTI_SIGNALS];
     uv_timer_t timeout, deadline, patience, status;
@@ -77,6 +79,14 @@ size_t psrti_supervisor_names(const psrti_supervisor_t *s,
 
 /* signals.c */
 void psrti_signals_watch(psrti_supervisor_t *s);
+
+/* hostnews.c: events of the backend */
+void psrti_hostnews_lost(void *arg, unsigned host, const char *text); /* its tasks end as well */
+void psrti_hostnews_up(void *arg, unsigned host, int back);
+void psrti_hostnews_not_reached(void *arg, unsigned host, const char *text);
+/* Looks from now on which hosts the user's script lists, if there is one; until the job ends. */
+void psrti_hostnews_watch(psrti_supervisor_t *s);
+void psrti_hostnews_check(psrti_supervisor_t *s);
 
 /* verdict.c */
 void psrti_verdict_describe(const psrti_supervisor_t *s, size_t task, char *buf, size_t size);

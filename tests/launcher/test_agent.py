@@ -17,7 +17,7 @@ def text(value):
     return struct.pack("<I", len(value) + 1) + value.encode() + b"\0"
 
 
-def bootstrap(port, open_ms=20000, addresses=("127.0.0.1",), protocol=3):
+def bootstrap(port, open_ms=20000, addresses=("127.0.0.1",), protocol=4):
     """As psrt-launch writes it (launcher/agentmsg.h); the key is nobody's."""
     rest = struct.pack("<I", protocol) + bytes(range(80)) + struct.pack("<IQ", 0, open_ms)
     rest += text("/tmp") + struct.pack("<II", port, len(addresses)) + b"".join(map(text, addresses))
