@@ -31,7 +31,8 @@ psrt_status_t psrti_backend_find(const psrti_job_t *job, const psrti_backend_ops
     const psrti_backend_ops_t *const all[] = { &psrti_backend_local, &psrti_backend_ssh,
                                                &psrti_backend_slurm };
     const char *other = other_machine(job);
-    const char *name = job->backend ? job->backend : other ? "ssh" : "local";
+    /* Hosts that come may be other machines. */
+    const char *name = job->backend ? job->backend : other || job->discovers ? "ssh" : "local";
     for (size_t i = 0; i < PSRTI_COUNT(all); i++) {
         if (strcmp(name, all[i]->name)) continue;
         *ops_p = all[i];

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/compat/tfrun.h"
+#include "launcher/discover.h"
 #include "launcher/exits.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
@@ -126,6 +127,21 @@ static psrt_status_t render_job(psrti_job_t *job, void *arg, int *code_p)
 
 typedef psrt_status_t parse_fn(int argc, char **argv, psrti_job_t *job, int *done_p);
 
+/* Those that neither flags nor a file name. */
+static psrt_status_t find_hosts(psrti_job_t *job, action_fn *action)
+{
+    if (!job->host_count && job->backend && !strcmp(job->backend, "slurm"))
+        return psrti_slurm_hosts(job);
+    if (!job->discovery_script) return PSRT_OK;
+    if (action == render_job)
+        return psrti_fail(
+            PSRT_ERR_INVALID,
+            "--host-discovery-script: render writes a job for a system that has hosts "
+            "of its own; drop it");
+    job->discovers = 1;
+    return psrti_discover_first(job, PSRTI_DISCOVER_LIMIT_MS);
+}
+
 /* argv[0] is not looked at. */
 static int with_parsed(int argc, char **argv, parse_fn *parse, action_fn *action, void *arg)
 {
@@ -133,8 +149,7 @@ static int with_parsed(int argc, char **argv, parse_fn *parse, action_fn *action
     int done, code = 0;
     psrti_job_init(&job);
     psrt_status_t st = parse(argc, argv, &job, &done);
-    if (!st && !done && !job.host_count && job.backend && !strcmp(job.backend, "slurm"))
-        st = psrti_slurm_hosts(&job);
+    if (!st && !done) st = find_hosts(&job, action);
     if (!st && !done) st = psrti_job_plan(&job);
     if (!st && !done) st = action(&job, arg, &code);
     if (st) code = report(st);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "launcher/compat/psdrun.h"
+#include "launcher/discover.h"
 #include "launcher/exports.h"
 #include "launcher/help.h"
 #include "launcher/hosts.h"
@@ -33,7 +34,9 @@ typedef struct parser {
     const char *tensorboard;    /* NULL: none */
     const char *server_command; /* NULL: psrtd, or what the job file says */
     unsigned min_workers;       /* 0: not given */
-    int has_shown;              /* a flag says whose output is shown */
+    unsigned first_workers;     /* of -w; 0: not given */
+    int has_max_workers;
+    int has_shown; /* a flag says whose output is shown */
 } parser_t;
 
 enum {
@@ -42,6 +45,9 @@ enum {
     OPT_COMMAND,
     OPT_SET,
     OPT_HOSTFILE,
+    OPT_DISCOVERY_SCRIPT,
+    OPT_DISCOVERY_INTERVAL,
+    OPT_SLOTS_PER_HOST,
     OPT_BACKEND,
     OPT_INTERFACE,
     OPT_SUBNET,
@@ -95,6 +101,11 @@ static const psrti_flag_t flags[] = {
       "local, ssh or slurm; default: ssh when a host is another\nmachine, else local" },
     { "host", 'H', "LIST", "where to run: [user@]host[:slots],..." },
     { "hostfile", OPT_HOSTFILE, "FILE", "hosts, one a line: host slots=4" },
+    { "host-discovery-script", OPT_DISCOVERY_SCRIPT, "FILE",
+      "a program that prints such lines, run again and again:\nelastic roles grow onto hosts that come, and leave those that go" },
+    { "host-discovery-interval", OPT_DISCOVERY_INTERVAL, "T", "between its runs; default 1s" },
+    { "slots-per-host", OPT_SLOTS_PER_HOST, "N",
+      "of hosts that it lists without a number; default 1" },
     { "iface", OPT_INTERFACE, "NAME", "tasks use the hosts' addresses on that interface" },
     { "subnet", OPT_SUBNET, "NET", "tasks use the hosts' addresses in it: 10.1.0.0/16" },
     { "connect-timeout", OPT_CONNECT_TIMEOUT, "T",
@@ -339,6 +350,7 @@ static psrt_status_t apply_restarts(parser_t *p, int id, const char *arg)
     case OPT_MAX_WORKERS:
         st = parse_count("--max-workers", arg, 1, &count);
         if (!st) psrti_role_set_count(workers, count);
+        p->has_max_workers = !st;
         return st;
     case OPT_RESTART: return parse_restart(job, arg);
     default: return parse_count("--max-restarts", arg, 0, &workers->restart.limit);
@@ -374,6 +386,10 @@ static psrt_status_t apply_hosts(parser_t *p, int id, const char *arg)
     switch (id) {
     case 'H':
     case OPT_HOSTFILE: return parse_hosts(job, id, arg);
+    case OPT_DISCOVERY_SCRIPT: psrti_job_set(&job->discovery_script, arg); return PSRT_OK;
+    case OPT_DISCOVERY_INTERVAL:
+        return parse_time("--host-discovery-interval", arg, 0, &job->discovery_interval_ns);
+    case OPT_SLOTS_PER_HOST: return parse_count("--slots-per-host", arg, 1, &job->slots_per_host);
     case OPT_INTERFACE: psrti_job_set(&job->interface, arg); return PSRT_OK;
     case OPT_SUBNET: psrti_job_set(&job->subnet, arg); return psrti_netif_check_subnet(arg);
     case OPT_CONNECT_TIMEOUT: return parse_time("--connect-timeout", arg, 0, &job->connect_ns);
@@ -396,7 +412,7 @@ static psrt_status_t apply_roles(parser_t *p, int id, const char *arg)
     case OPT_TENSORBOARD: p->tensorboard = arg; return PSRT_OK;
     case 'w':
         st = parse_count("--workers", arg, 1, &count);
-        if (!st) psrti_role_set_count(workers_of(job), count);
+        if (!st) psrti_role_set_count(workers_of(job), p->first_workers = count);
         return st;
     case 's':
         st = parse_count("--servers", arg, 0, &count);
@@ -487,6 +503,9 @@ static psrt_status_t complete(parser_t *p, char *const *command)
                               "no command given; psrt-launch [options] -- CMD [ARGS]");
     }
     if (given) psrti_role_set_argv(workers_of(job), command);
+    /* As in horovodrun: as many as at the start. */
+    if (job->discovery_script && p->has_max_workers && !p->min_workers)
+        p->min_workers = PSRTI_MAX(p->first_workers, 1);
     if (p->min_workers > 0 && p->min_workers > workers_of(job)->count)
         return psrti_fail(PSRT_ERR_INVALID, "--min-workers %u is more than the %u workers",
                           p->min_workers, workers_of(job)->count);
@@ -538,6 +557,7 @@ psrt_status_t psrti_options_parse(int argc, char **argv, psrti_job_t *job, int *
     if (st || *done_p) return st;
     st = complete(&parser, argv + optind);
     if (!st) st = psrti_shown_check(job);
+    if (!st) st = psrti_discover_check(job);
     if (!st && parser.tensorboard) psrti_tensorboard_add(job, parser.tensorboard);
     return st;
 }

@@ -141,6 +141,8 @@ BAD = {
     "flag": (job(quiet=1), "quiet: 1 is not true or false"),
     "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores, numa'),
     "security": (job(security="none"), 'security: "none" is not one of encrypted'),
+    "no places": (job({"min": 1, "count": 2}, host_discovery_script="./list", slots_per_host=0),
+                  "slots_per_host: 0 is not a"),
     "log limit": (job(log_limit="100 MiB"), 'log_limit: "100 MiB" is not a size such as "100MiB"'),
     "log limit as a number": (job(log_limit=100), "log_limit: 100 is not a size"),
     "shown": (job(worker_logs="a"), 'worker_logs: "a" is not a list of workers such as "0,2-4", or "*"'),
@@ -218,6 +220,9 @@ BAD_TOGETHER = {
         "min": 3,
         "count": 2
     }), "roles.worker: min 3 is more than count 2"),
+    "hosts and a script": (job({"min": 1, "count": 2}, hosts=["h1"], host_discovery_script="./list"),
+                           "lists the hosts; drop -H"),
+    "a script and nothing elastic": (job({"count": 2}, host_discovery_script="./list"), "min to a role"),
     "log limit too low": (job(log_limit="63k"), "of 64KiB at least"),
     "no such worker": (job({"count": 2}, quiet_ranks="0-2"),
                        "--quiet-ranks 0-2: there is no worker 2, the last one is 1"),
@@ -285,6 +290,17 @@ class JobFile(LaunchTest):
         for name, (document, expected) in BAD_TOGETHER.items():
             with self.subTest(name):
                 self.assert_refused(expected, document)
+
+    def test_a_script_that_lists_hosts(self):
+        script = self.root / "list"
+        script.write_text("#!/bin/sh\necho n1; echo n2\n")
+        script.chmod(0o755)
+        document = job({"min": 1, "count": 4}, host_discovery_script=str(script), host_discovery_interval="2s",
+                       slots_per_host=2, coordinator=False)
+        jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        code, out, err = self.plan(document, "--json")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual([t["host"] for t in json.loads(out)["tasks"]], ["n1", "n1", "n2", "n2"])
 
     def test_schema_has_the_keys(self):
         # An unknown key that is near none is answered with the list of those that there are.

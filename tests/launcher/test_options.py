@@ -39,6 +39,61 @@ class Options(OptionsTest):
         self.assertEqual((code, err), (69, ""))
         self.assertRegex(out, r"\Anohost\.invalid: .+\n\Z")
 
+    def list_with(self, name, text, mode=0o755):
+        script = self.root / name
+        script.write_text(text)
+        script.chmod(mode)
+        return str(script)
+
+    def test_a_script_that_lists_hosts(self):
+        script = self.list_with("list", '#!/bin/sh\necho run >>"$0.runs"; echo n1; echo n2:2\n')
+        elastic = ("--min-workers", "1", "--max-workers", "5", "-s", "0", "--no-coordinator")
+        for name, cwd in ((script, "/"), ("./list", self.root), ("list", self.root)):
+            code, out, err = self.launch("plan", "--host-discovery-script", name, *elastic, "--", "true", cwd=cwd)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(err, "psrt-launch: the hosts hold 3 of 5 worker tasks; the others wait for hosts\n")
+            self.assertEqual([line.split()[:3] for line in out.splitlines()[1:6]],
+                             [["n1", "worker", "0"], ["n2", "worker", "1"], ["n2", "worker", "2"],
+                              ["-", "worker", "3"], ["-", "worker", "4"]])
+        self.assertEqual((self.root / "list.runs").read_text(), "run\n" * 3)
+        code, out, err = self.launch("plan", "--json", "--host-discovery-script", script, "--slots-per-host", "3",
+                                     "--max-workers", "4", "-s", "0", "--no-coordinator", "--", "true")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual([t["host"] for t in json.loads(out)["tasks"]], ["n1", "n1", "n1", "n2"])
+
+    def test_what_does_not_go_with_such_a_script(self):
+        script = self.list_with("list", '#!/bin/sh\necho run >>"$0.runs"; echo n1\n')
+        here = ("--host-discovery-script", script)
+        elastic = ("--min-workers", "1", "-w", "2")
+        self.assert_usage("add --min-workers N --max-workers M", *here, "-w", "2", "--", "x")
+        self.assert_usage("add --min-workers N --max-workers M", *here, "--min-workers", "1", "--", "x")
+        self.assert_usage("lists the hosts; drop -H, --hostfile", *here, *elastic, "-H", "n2", "--", "x")
+        for backend in ("slurm", "local"):
+            self.assert_usage(f"reached with ssh; drop backend {backend}", *here, *elastic, "--backend", backend, "--",
+                              "x")
+        self.assert_usage("that has hosts of its own; drop it", "render", "k8s", *here, *elastic, "--image", "i", "--",
+                          "x")
+        self.assert_usage("--slots-per-host: only beside", "--slots-per-host", "2", "--", "x")
+        self.assert_usage("--host-discovery-interval: only beside", "--host-discovery-interval", "2s", "--", "x")
+        self.assert_usage("--host-discovery-interval 0: not a time", *here, "--host-discovery-interval", "0", *elastic,
+                          "--", "x")
+        self.assert_usage("--slots-per-host 0: not a number", *here, "--slots-per-host", "0", *elastic, "--", "x")
+        missing = ("--host-discovery-script", f"{script}.missing", *elastic)
+        self.assert_usage(f"host discovery: {script}.missing: No such file", *missing, "--", "x")
+        self.assertFalse((self.root / "list.runs").exists())
+        plain = self.list_with("plain", "#!/bin/sh\n", 0o644)
+        self.assert_usage(f"host discovery: {plain} is not executable: chmod +x {plain}", "--host-discovery-script",
+                          plain, *elastic, "--", "x")
+
+    def test_such_a_script_that_fails_at_first(self):
+        for text, expected in (("echo n1; exit 3", "list ended with code 3"), ("echo '# none'", "list: no host"),
+                               ("echo n1; echo n2 slots", 'list:2: "slots": not KEY=VALUE')):
+            script = self.list_with("list", f"#!/bin/sh\n{text}\n")
+            code, out, err = self.launch("--host-discovery-script", script, "--max-workers", "2", "--", "true")
+            self.assertEqual((code, out), (69, ""))
+            self.assertRegex(err, f"psrt-launch: host discovery: .*/{expected}")
+            self.assert_nothing_left()
+
     def test_how_ssh_is_called(self):
         fake = self.root / "ssh"
         fake.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{self.root}/called.$$\nexit 255\n")
