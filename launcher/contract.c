@@ -11,6 +11,7 @@
 #include "launcher/expand.h"
 #include "launcher/frameworks.h"
 #include "launcher/hostenv.h"
+#include "launcher/inherit.h"
 
 /* Who a task is. Never taken over from the launcher's own environment, where a job that encloses
  * this one may have set it, and never from -x. */
@@ -36,7 +37,8 @@ int psrti_contract_takes_sockets(const psrti_task_t *task)
 static void set_default(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own,
                         const char *name, const char *value)
 {
-    if (!getenv(name) && !psrti_env_get(&job->env, name) && !psrti_env_get(&task->role->env, name))
+    if (!psrti_inherit_get(job, name) && !psrti_env_get(&job->env, name) &&
+        !psrti_env_get(&task->role->env, name))
         psrti_env_set(own, name, value);
 }
 
@@ -66,10 +68,10 @@ static void set_expanded(const psrti_job_t *job, const psrti_task_t *task, const
 }
 
 /* As its activate script does. */
-static void enter_virtualenv(const psrti_role_t *role, psrti_env_t *own)
+static void enter_virtualenv(const psrti_job_t *job, const psrti_role_t *role, psrti_env_t *own)
 {
     const char *path = psrti_env_get(own, "PATH");
-    if (!path) path = getenv("PATH");
+    if (!path) path = psrti_inherit_get(job, "PATH");
     if (!role->virtualenv) return;
     char *joined = psrti_xstrdup(path ? path : "/usr/bin:/bin");
     psrti_env_setf(own, "PATH", "%s/bin:%s", role->virtualenv, joined);
@@ -108,24 +110,30 @@ void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_
     psrti_frameworks_env(job, task, own);
     set_expanded(job, task, &job->env, own);
     set_expanded(job, task, &task->role->env, own);
-    enter_virtualenv(task->role, own);
+    enter_virtualenv(job, task->role, own);
 }
 
 static const char *const for_testing[] = { "PSRT_LAUNCH_PSRTD", "PSRT_LAUNCH_AGENT",
                                            "PSRT_LAUNCH_SSH" };
 
-/* Those over the launcher's own environment, less what belongs to another job. */
+void psrti_contract_inherited(const psrti_job_t *job, psrti_env_t *env)
+{
+    psrti_inherit_all(job, env);
+    psrti_hostenv_remove(env);
+    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
+        psrti_env_unset(env, reserved[i]);
+    for (size_t i = 0; i < PSRTI_COUNT(for_testing); i++)
+        psrti_env_unset(env, for_testing[i]);
+    psrti_frameworks_unset(env);
+}
+
+/* Those over what is taken over; an agent adds what belongs to its host. */
 static void full_env(const psrti_job_t *job, const psrti_task_t *task, const psrti_env_t *own,
                      psrti_env_t *full)
 {
     const psrti_host_t *host = psrti_job_host(job, task);
-    psrti_env_merge(full, environ);
-    if (host && host->dir) psrti_hostenv_remove(full); /* its agent adds its own */
-    for (size_t i = 0; i < PSRTI_COUNT(reserved); i++)
-        psrti_env_unset(full, reserved[i]);
-    for (size_t i = 0; i < PSRTI_COUNT(for_testing); i++)
-        psrti_env_unset(full, for_testing[i]);
-    psrti_frameworks_unset(full);
+    psrti_contract_inherited(job, full);
+    if (host && !host->dir) psrti_hostenv_add(full); /* else its agent adds its own */
     if (psrti_env_get(own, "VIRTUAL_ENV")) psrti_env_unset(full, "PYTHONHOME");
     psrti_env_merge(full, own->entries);
 }

@@ -30,6 +30,8 @@ void psrti_launch_clear(psrti_launch_t *launch);
 int psrti_contract_takes_sockets(const psrti_task_t *task);
 /* The variables that the launcher sets for a task, in the order in which a plan shows them. */
 void psrti_contract_env(const psrti_job_t *job, const psrti_task_t *task, psrti_env_t *own);
+/* The variables of this process that tasks have besides, less what belongs to a host or another job. */
+void psrti_contract_inherited(const psrti_job_t *job, psrti_env_t *env);
 /* True for a variable that says who a task is, which -x must not change. */
 int psrti_contract_env_is_reserved(const char *name);
 

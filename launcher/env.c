@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "launcher/exits.h"
 
 _Noreturn void psrti_out_of_memory(void)
@@ -118,4 +119,16 @@ void psrti_env_clear(psrti_env_t *env)
         free(env->entries[i]);
     free(env->entries);
     *env = (psrti_env_t){ 0 };
+}
+
+int psrti_env_looks_secret(const char *entry)
+{
+    static const char *const words[] = {
+        "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "_KEY", "APIKEY"
+    };
+    char name[128];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
+    for (size_t i = 0; i < PSRTI_COUNT(words); i++)
+        if (strcasestr(name, words[i])) return 1;
+    return 0;
 }

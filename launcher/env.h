@@ -20,6 +20,9 @@ void psrti_env_unset(psrti_env_t *env, const char *name);
 void psrti_env_merge(psrti_env_t *env, char *const *entries); /* sets each of "NAME=value" */
 void psrti_env_clear(psrti_env_t *env);
 
+/* Whether "NAME=value" bears a name as secrets do. */
+int psrti_env_looks_secret(const char *entry);
+
 /* Memory of the launcher. When there is none left it ends at once with PSRTI_EXIT_INTERNAL: the
  * guardians then stop the tasks and clear up, as after any death of the launcher. */
 void *psrti_xrealloc(void *ptr, size_t size);

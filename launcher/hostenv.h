@@ -6,7 +6,7 @@
 #include "launcher/env.h"
 
 void psrti_hostenv_remove(psrti_env_t *env);
-/* Sets those of this process that are not in the list. */
+/* Sets those of this process that are not in the list, and its PATH. */
 void psrti_hostenv_add(psrti_env_t *env);
 
 #endif

@@ -43,6 +43,14 @@ typedef enum psrti_bind {
     PSRTI_BIND_NUMA   /* each worker to one of the host's NUMA nodes */
 } psrti_bind_t;
 
+/* What tasks take over from the launcher's environment. */
+typedef enum psrti_inherit {
+    PSRTI_INHERIT_AUTO, /* only before psrti_inherit_choose */
+    PSRTI_INHERIT_ALL,
+    PSRTI_INHERIT_LISTED,
+    PSRTI_INHERIT_NONE
+} psrti_inherit_t;
+
 /* Which ends of a role's tasks make the job succeed. */
 typedef enum psrti_success {
     PSRTI_SUCCESS_DEFAULT, /* only before psrti_job_plan, which puts one of the others in place */
@@ -135,6 +143,7 @@ typedef struct psrti_job {
     unsigned slots_per_host; /* of discovered ones; 0: not said */
     char *backend;           /* NULL: local */
     psrti_env_t env;         /* of all tasks */
+    psrti_inherit_t inherit;
     char *log_dir, *start_timeout, *security, *transport; /* NULL: not given */
     char *worker_logs;   /* of which workers output is shown: "0,2" or "*"; NULL: all */
     char *quiet_ranks;   /* of which it is not; only without worker_logs */

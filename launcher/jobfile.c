@@ -16,6 +16,7 @@
 #include "launcher/exports.h"
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
+#include "launcher/inherit.h"
 #include "launcher/jsonread.h"
 #include "launcher/logfile.h"
 #include "launcher/netif.h"
@@ -461,6 +462,7 @@ static const psrti_key_t job_keys[] = {
     { .name = "coordinator", .type = PSRTI_KEY_READ, .read = read_coordinator },
     { .name = "env", .type = PSRTI_KEY_READ, .read = read_job_env },
     { .name = "env_file", .type = PSRTI_KEY_READ, .read = read_env_file },
+    FIELD(PSRTI_KEY_WORD, inherit_env, inherit, .words = psrti_inherit_words),
     FIELD(PSRTI_KEY_TEXT, log_dir, log_dir),
     { .name = "log_limit", .type = PSRTI_KEY_READ, .read = read_log_limit },
     FIELD(PSRTI_KEY_TIME, timeout, timeout_ns),

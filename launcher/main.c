@@ -15,6 +15,7 @@
 #include "launcher/compat/tfrun.h"
 #include "launcher/discover.h"
 #include "launcher/exits.h"
+#include "launcher/inherit.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
 #include "launcher/plan.h"
@@ -151,6 +152,7 @@ static int with_parsed(int argc, char **argv, parse_fn *parse, action_fn *action
     psrt_status_t st = parse(argc, argv, &job, &done);
     if (!st && !done) st = find_hosts(&job, action);
     if (!st && !done) st = psrti_job_plan(&job);
+    if (!st && !done) psrti_inherit_choose(&job);
     if (!st && !done) st = action(&job, arg, &code);
     if (st) code = report(st);
     psrti_job_release(&job);

@@ -16,6 +16,7 @@
 #include "launcher/help.h"
 #include "launcher/hosts.h"
 #include "launcher/indices.h"
+#include "launcher/inherit.h"
 #include "launcher/jobfile.h"
 #include "launcher/logfile.h"
 #include "launcher/netif.h"
@@ -59,6 +60,7 @@ enum {
     OPT_JSON,
     OPT_BIND,
     OPT_ENV_FILE,
+    OPT_INHERIT_ENV,
     OPT_LOG_DIR,
     OPT_LOG_LIMIT,
     OPT_TIMEOUT,
@@ -122,6 +124,8 @@ static const psrti_flag_t flags[] = {
     { "env", 'x', "NAME[=V]|PREFIX*",
       "set NAME for all tasks, or pass on its present value,\nor those of all names that begin so; may be repeated" },
     { "env-file", OPT_ENV_FILE, "FILE", "a file of such, one a line" },
+    { "inherit-env", OPT_INHERIT_ENV, "all|listed|none",
+      "variables that tasks have besides; listed: such as PATH and\nOMP_*; default: listed over ssh, else all" },
     { "log-dir", OPT_LOG_DIR, "DIR",
       "also write each task's output, unchanged, to\nDIR/ROLE-INDEX.ATTEMPT.stdout and .stderr" },
     { "log-limit", OPT_LOG_LIMIT, "SIZE",
@@ -254,6 +258,17 @@ static psrt_status_t parse_bind(psrti_job_t *job, const char *text)
         return PSRT_OK;
     }
     return psrti_fail(PSRT_ERR_INVALID, "--bind %s: not one of cores, numa, none", text);
+}
+
+static psrt_status_t parse_inherit(psrti_job_t *job, const char *text)
+{
+    for (int i = 0; psrti_inherit_words[i]; i++) {
+        if (strcmp(text, psrti_inherit_words[i])) continue;
+        job->inherit = (psrti_inherit_t)i;
+        return PSRT_OK;
+    }
+    return psrti_fail(PSRT_ERR_INVALID, "--inherit-env %s: not one of auto, all, listed, none",
+                      text);
 }
 
 static psrt_status_t parse_security(psrti_job_t *job, const char *text)
@@ -440,6 +455,7 @@ static psrt_status_t apply(parser_t *p, int id, const char *arg)
     switch (id) {
     case 'x': return parse_export(job, arg);
     case OPT_ENV_FILE: return psrti_export_file(job, arg);
+    case OPT_INHERIT_ENV: return parse_inherit(job, arg);
     case OPT_LOG_DIR:
         if (!*arg) return psrti_fail(PSRT_ERR_INVALID, "--log-dir: empty name");
         psrti_job_set(&job->log_dir, arg);

@@ -10,23 +10,11 @@
 #include "launcher/backend.h"
 #include "launcher/bind.h"
 #include "launcher/contract.h"
+#include "launcher/inherit.h"
 
 #define HIDDEN "(hidden)"
 
 /* ---- what is shown --------------------------------------------------------------------------- */
-
-/* By the names that such variables bear: a plan is pasted into reports. */
-static int looks_secret(const char *entry)
-{
-    static const char *const words[] = {
-        "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "_KEY", "APIKEY"
-    };
-    char name[128];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
-    for (size_t i = 0; i < PSRTI_COUNT(words); i++)
-        if (strcasestr(name, words[i])) return 1;
-    return 0;
-}
 
 /* What is only known once the job runs. */
 static void fill_in(psrti_job_t *job)
@@ -137,13 +125,26 @@ static void print_environment(const psrti_job_t *job, const psrti_task_t *task)
     for (size_t i = 0; i < own.count; i++) {
         const char *value = strchr(own.entries[i], '=') + 1;
         printf("    %.*s", (int)(value - own.entries[i]), own.entries[i]);
-        if (looks_secret(own.entries[i]))
+        if (psrti_env_looks_secret(own.entries[i]))
             fputs(HIDDEN, stdout);
         else
             print_quoted(value);
         putchar('\n');
     }
     psrti_env_clear(&own);
+}
+
+/* What is not set above; values may be anybody's secrets. */
+static void print_inherited(const psrti_job_t *job)
+{
+    psrti_env_t env = { 0 };
+    psrti_contract_inherited(job, &env);
+    printf("\nbesides, of this environment (%s):", psrti_inherit_words[job->inherit]);
+    if (job->inherit != PSRTI_INHERIT_LISTED) printf(" %zu variables", env.count);
+    for (size_t i = 0; i < env.count && job->inherit == PSRTI_INHERIT_LISTED; i++)
+        printf(" %.*s", (int)strcspn(env.entries[i], "="), env.entries[i]);
+    putchar('\n');
+    psrti_env_clear(&env);
 }
 
 /* ---- for programs ---------------------------------------------------------------------------- */
@@ -163,7 +164,7 @@ static json_t *environment(const psrti_job_t *job, const psrti_task_t *task)
     for (size_t i = 0; i < own.count; i++) {
         char *name = psrti_xstrdup(own.entries[i]), *equal = strchr(name, '=');
         *equal = '\0';
-        json_object_set_new(object, name, text(looks_secret(name) ? HIDDEN : equal + 1));
+        json_object_set_new(object, name, text(psrti_env_looks_secret(name) ? HIDDEN : equal + 1));
         free(name);
     }
     psrti_env_clear(&own);
@@ -196,12 +197,25 @@ static json_t *describe(const psrti_job_t *job, const psrti_task_t *task)
     return object;
 }
 
+static json_t *inherited(const psrti_job_t *job)
+{
+    psrti_env_t env = { 0 };
+    json_t *names = json_array();
+    psrti_contract_inherited(job, &env);
+    for (size_t i = 0; i < env.count; i++) {
+        *strchr(env.entries[i], '=') = '\0';
+        json_array_append_new(names, text(env.entries[i]));
+    }
+    psrti_env_clear(&env);
+    return names;
+}
+
 static void print_json(const psrti_job_t *job)
 {
     json_t *tasks = json_array();
     for (size_t i = 0; i < job->task_count; i++)
         json_array_append_new(tasks, describe(job, &job->tasks[i]));
-    json_t *plan = json_pack("{so}", "tasks", tasks);
+    json_t *plan = json_pack("{so, so}", "tasks", tasks, "inherited", inherited(job));
     json_dumpf(plan, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(plan);
@@ -217,4 +231,5 @@ void psrti_plan_print(psrti_job_t *job)
     print_table(job);
     for (size_t i = 0; i < job->task_count; i++)
         print_environment(job, &job->tasks[i]);
+    print_inherited(job);
 }

@@ -2,6 +2,8 @@
 """What reaches a real program: its words, its environment to the byte, the addresses of others."""
 import json
 import os
+import pathlib
+import re
 import stat
 import sys
 
@@ -130,6 +132,76 @@ class Contract(LaunchTest):
         workers = [t for t in json.loads(out)["tasks"] if t["role"] == "worker"]
         self.assertEqual([t["argv"] for t in workers],
                          [["train", r, "--workers=127.0.0.1:?,127.0.0.1:?"] for r in "01"])
+
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs" / "launcher.md"
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "NVIDIA_API_KEY", "HF_TOKEN", "HOROVOD_SECRET_KEY", "PSRT_PASSWORD")
+
+
+def documented():
+    """Names and beginnings of names: the first indented block of the section."""
+    text = DOCS.read_text(encoding="utf-8").split("### Environment\n", 1)[1]
+    return re.search(r"(^    .*\n)+", text, re.M)[0].split()
+
+
+class Inherited(LaunchTest):
+
+    def plan(self, env, *flags):
+        self.env = {"PATH": os.environ["PATH"], "PSRT_LAUNCH_PSRTD": self.env["PSRT_LAUNCH_PSRTD"], **env}
+        code, out, err = self.launch("plan", "--json", "-s", "0", "--no-coordinator", *flags, "--", "t")
+        self.assertEqual((code, err), (0, ""))
+        return json.loads(out)
+
+    def test_what_is_documented_is_listed(self):
+        words = documented()
+        self.assertGreater(len(words), 50)
+        names = {w.replace("*", "x") for w in words} | {"PATH"}
+        others = {*SECRETS, "xPATH", "PATHx", "LANGx", "xOMP_x", "OM", "HOME", "CUDA_VISIBLE_DEVICES", "RANK"}
+        env = {name: "v" for name in names | others if name != "PATH"}
+        self.assertEqual(set(self.plan(env, "-H", "elsewhere")["inherited"]), names)
+
+    def test_proxies_with_a_password_stay(self):
+        env = {"http_proxy": "http://me:secret@gate:3128", "HTTPS_PROXY": "http://gate:3128", "no_proxy": "a,b"}
+        self.assertEqual(set(self.plan(env, "-H", "elsewhere")["inherited"]), {"PATH", "HTTPS_PROXY", "no_proxy"})
+
+    def test_defaults(self):
+        env = {"OMP_X": "v", "DATA": "v", "HOME": "/h", **{name: "v" for name in SECRETS}}
+        every = {"PATH", "OMP_X", "DATA", *SECRETS}
+        for flags, want in (((), every), (("-H", "localhost"), every), (("--inherit-env", "auto"), every),
+                            (("-H", "elsewhere"), {"PATH", "OMP_X"}), (("--inherit-env", "listed"), {"PATH", "OMP_X"}),
+                            (("-H", "elsewhere", "--inherit-env", "all"), every),
+                            (("-H", "elsewhere", "--inherit-env", "none"), set()), (("--inherit-env", "none"), set())):
+            self.assertEqual(set(self.plan(env, *flags)["inherited"]), want, flags)
+
+    def test_a_plan_shows_names_alone(self):
+        _, out, _ = self.launch("plan", "-H", "elsewhere", "-s", "0", "--no-coordinator", "-x", "GITHUB_TOKEN", "--", "t",
+                                env={"OMP_X": "sesame1", "GITHUB_TOKEN": "sesame2", "DATA": "sesame3"})
+        self.assertRegex(out, r"\n    GITHUB_TOKEN=\(hidden\)\n")
+        self.assertRegex(out.splitlines()[-1], r"^besides, of this environment \(listed\): .*\bOMP_X\b")
+        self.assertNotIn("sesame", out)
+        self.assertNotIn("DATA", out)
+
+    def found(self, *flags, **env):
+        code, out, err = self.launch("-s", "0", "--no-coordinator", "--no-prefix", *flags, "--", "env", env=env)
+        self.assertEqual(code, 0, err)
+        return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+    def test_on_this_machine(self):
+        env = {"SECRET": "s", "NCCL_X": "n", "OMP_NUM_THREADS": "77", "HOME": "/nowhere"}
+        got = self.found(**env)
+        self.assertLessEqual(env.items(), got.items())
+        got = self.found("--inherit-env", "listed", "-x", "DATA", DATA="d", **env)
+        self.assertNotIn("SECRET", got)
+        self.assertEqual([got[k] for k in ("NCCL_X", "OMP_NUM_THREADS", "HOME", "DATA")], ["n", "77", "/nowhere", "d"])
+
+    def test_none(self):
+        """What the launcher would leave to a variable that stays behind, it sets."""
+        got = self.found("--inherit-env", "none", "-x", "NCCL_*", NCCL_X="n", OMP_NUM_THREADS="77", HOME="/nowhere",
+                         PYTHONUNBUFFERED="")
+        self.assertEqual((got["NCCL_X"], got["HOME"], got["PATH"]), ("n", "/nowhere", self.env["PATH"]))
+        self.assertNotEqual(got["OMP_NUM_THREADS"], "77")
+        self.assertEqual(got["PYTHONUNBUFFERED"], "1")
+        self.assertNotIn("LAUNCHTEST_MARK", got)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ GOOD = {
                 }
             }
         ],
+        "inherit_env": "listed",
         "log_dir": "logs",
         "log_limit": "100MiB",
         "timeout": "2h",
@@ -139,6 +140,7 @@ BAD = {
     "time": (job(grace="5 s"), 'grace: "5 s" is not a time'),
     "negative time": (job(timeout=-1), "timeout: -1 is not a time"),
     "flag": (job(quiet=1), "quiet: 1 is not true or false"),
+    "inherit_env": (job(inherit_env="some"), 'inherit_env: "some" is not one of auto, all, listed, none'),
     "bind": (job(bind="socket"), 'bind: "socket" is not one of none, cores, numa'),
     "security": (job(security="none"), 'security: "none" is not one of encrypted'),
     "no places": (job({"min": 1, "count": 2}, host_discovery_script="./list", slots_per_host=0),

@@ -144,6 +144,7 @@ class Options(OptionsTest):
         for name in ("marathon", "k8s"):
             self.assert_usage(f"; psrt-launch render {name} writes", "--backend", name, "--", "x")
         self.assert_usage("--bind x: not one of cores, numa, none", "--bind", "x", "--", "x")
+        self.assert_usage("--inherit-env x: not one of auto, all, listed, none", "--inherit-env", "x", "--", "x")
         self.assert_usage("-x =3: not NAME", "-x", "=3", "--", "x")
         self.assert_usage("not set in the environment", "-x", "NO_SUCH_VARIABLE", "--", "x")
         self.assert_usage("set by psrt-launch itself", "-x", "PSRT_RANK=7", "--", "x")
@@ -200,7 +201,8 @@ class Options(OptionsTest):
                                               ("worker", "1"))])
         self.assertEqual([row[5] for row in rows[3:]], ["./train --lr '0 1'"] * 2)
         names = re.findall(r"^\S.*$", rest, re.M)
-        self.assertEqual(names, ["coordinator", "server:0", "worker:0", "worker:1"])
+        self.assertEqual(names[:-1], ["coordinator", "server:0", "worker:0", "worker:1"])
+        self.assertRegex(names[-1], r"^besides, of this environment \(all\): \d+ variables$")
         self.assertIn("PSRT_RANK=1", out)
         self.assertIn(r"WORD='it'\''s'", out)
         self.assertIn("API_TOKEN=(hidden)", out)

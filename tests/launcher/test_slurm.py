@@ -83,6 +83,14 @@ class Slurm(unittest.TestCase):
         self.assertEqual(sorted(set(hosts)), ["n0", "n1"])
         self.assertEqual(len(hosts), 4)
 
+    def test_the_environment_is_that_of_the_allocation(self):
+        name = self.mark.split("=", 1)[0]
+        self.flags = self.flags[:2]
+        for flags, count in (((), 2), (("--inherit-env", "listed"), 0)):
+            code, out, err = self.run_job(*flags, "-s", "0", "--no-coordinator", "-w", "2", "--", "env")
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(out.count(f"{name}="), count)
+
     def test_a_job_of_libpsrt(self):
         code, out, err = self.run_job("-s", "2", "-w", "2", "--", str(BIN / "hello"))
         self.assertEqual((code, err), (0, ""))

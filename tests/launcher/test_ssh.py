@@ -277,11 +277,36 @@ class Environment(SshTest):
         script = ("import hashlib, os; print(hashlib.sha256(b'\\0'.join(sorted("
                   "k + b'=' + v for k, v in os.environb.items() if k.startswith(b'BIG.') "
                   "or k == b'EMPTY'))).hexdigest())")
-        code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--",
-                                     sys.executable, "-c", script, "{x} \n'\"", env=given)
         want = hashlib.sha256(b"\0".join(sorted(f"{k}={v}".encode() for k, v in given.items())))
+        for flags in (("--inherit-env", "all"), ("-x", "BIG.*", "-x", "EMPTY")):
+            code, out, err = self.launch("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", *flags, "--",
+                                         sys.executable, "-c", script, "{x} \n'\"", env=given)
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(out.count(want.hexdigest()), 3)
+
+    def found(self, *flags):
+        """On alpha, with variables of many kinds where psrt-launch runs."""
+        env = {"AWS_SECRET_ACCESS_KEY": "s", "NVIDIA_API_KEY": "k", "DATA": "d", "NCCL_DEBUG": "n", "LC_ALL": "C",
+               "OMP_NUM_THREADS": "77", "CUDA_VISIBLE_DEVICES": "5", "HOME": "/nowhere", "PATH": os.environ["PATH"] + ":/x"}
+        code, out, err = self.launch("-H", "alpha", "-s", "0", "--no-coordinator", "--no-prefix", *flags, "--", "env",
+                                     env=env)
         self.assertEqual((code, err), (0, ""))
-        self.assertEqual(out.count(want.hexdigest()), 3)
+        got = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        self.assertNotEqual(got["HOME"], "/nowhere")
+        self.assertNotIn("CUDA_VISIBLE_DEVICES", got)
+        self.assertEqual(got["TMPDIR"], str(self.rig.tmp("alpha")))
+        return {name: got[name] for name in env if got.get(name) == env[name]}
+
+    def test_secrets_stay_where_they_are(self):
+        got = self.found()
+        self.assertEqual(set(got), {"NCCL_DEBUG", "LC_ALL", "OMP_NUM_THREADS", "PATH"})
+        got = self.found("-x", "AWS_SECRET_ACCESS_KEY", "-x", "DA*")
+        self.assertEqual(set(got), {"AWS_SECRET_ACCESS_KEY", "DATA", "NCCL_DEBUG", "LC_ALL", "OMP_NUM_THREADS", "PATH"})
+
+    def test_all_and_none(self):
+        self.assertEqual(set(self.found("--inherit-env", "all")), {"AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "DATA",
+                                                                  "NCCL_DEBUG", "LC_ALL", "OMP_NUM_THREADS", "PATH"})
+        self.assertEqual(self.found("--inherit-env", "none"), {})
 
     def test_arguments_are_exact(self):
         words = ["", "a b", "it's", "two\nlines", "{}", "{unknown}", "$HOME", "*", "é"]
@@ -293,7 +318,7 @@ class Environment(SshTest):
 
     def test_nothing_secret_on_a_command_line(self):
         secret = "s3cr3t-" + "0123456789abcdef" * 2
-        proc = self.start("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "--", "/bin/sh", "-c",
+        proc = self.start("-H", ALL, "-w", "3", "-s", "0", "--no-coordinator", "-x", "MY_TOKEN", "--", "/bin/sh", "-c",
                           "echo ready; cat $PSRT_JOB_DIR/key; exec sleep 1000",
                           env={"MY_TOKEN": secret})
         seen = self.read_until(proc, "secret=", 3)
