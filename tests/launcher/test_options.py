@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags, the plan, and what tasks find in their environment."""
+import ctypes
 import json
 import os
+import platform
 import re
 import resource
 
 from launchtest import LaunchTest, main
 
 SHOW_ENV = 'env | sed "s/^/@$PSRT_ROLE:$PSRT_RANK /"'
+
+
+def no_memory_policy():
+    """Why processes cannot say from which NUMA node they want memory; None: they can."""
+    if not os.path.exists("/proc/self/numa_maps"):
+        return "this kernel knows no NUMA nodes"
+    number = {"x86_64": 238, "aarch64": 237}.get(platform.machine())  # set_mempolicy
+    libc = ctypes.CDLL(None, use_errno=True)
+    if number and libc.syscall(number, 0, None, 0):  # to what it is
+        return f"set_mempolicy: {os.strerror(ctypes.get_errno())}"
+    return None
 
 
 class OptionsTest(LaunchTest):
@@ -332,6 +345,23 @@ class Environment(OptionsTest):
         _, out, _ = self.launch("plan", "--json", "--bind", "numa", "-w", "2", "--", "x")
         self.assertEqual([task["bind"] for task in json.loads(out)["tasks"] if task["role"] == "worker"],
                          [{"to": "numa", "part": part, "parts": 2} for part in (0, 1)])
+
+    def test_bind_numa_is_for_memory_too(self):
+        """A policy shows, and is the bound one, also where there is one node."""
+        why = no_memory_policy()
+        if why:
+            print(f"[SKIP] memory of --bind numa: {why}", flush=True)
+            self.skipTest(why)
+        script = "echo @$PSRT_ROLE:$PSRT_RANK $(cut -d' ' -f2 /proc/self/numa_maps | sort -u)"
+        for bind in ("numa", "cores"):
+            code, out, err = self.launch("-w", "2", "-s", "1", "--grace", "300ms", "--no-prefix", "--server-command", "same",
+                                         "--bind", bind, "--", "/bin/sh", "-c", script)
+            self.assertEqual(code, 0, err)
+            nodes = dict(re.findall(r"(worker:\d) on \S+ is bound to NUMA node (\d+),", err))
+            want = {f"worker:{rank}": "default" for rank in range(2)} | {"server:0": "default"}
+            want |= {worker: f"prefer:{node}" for worker, node in nodes.items()}
+            self.assertEqual(len(nodes), 2 if bind == "numa" else 0)
+            self.assertEqual(dict(re.findall(r"^@(\S+) (.+)$", out, re.M)), want)
 
     def test_servers_run_the_workers_command(self):
         env = self.environments("--server-command", "same")
