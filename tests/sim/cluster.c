@@ -239,6 +239,7 @@ static void coord_start(sim_t *sim)
 {
     struct sim_control *ctl = sim->control;
     psrti_coord_params_t p = { .workers = (uint32_t)sim->nworkers,
+                               .start_workers = (uint32_t)sim->start_workers,
                                .servers = (uint32_t)sim->nservers,
                                .vshards = sim->vshards,
                                .heartbeat_ns = HEARTBEAT,

@@ -9,6 +9,18 @@
  * assembled is waited for as long as the coordinator does. */
 #define HANG (30 * PSRTI_NS_PER_S)
 #define NOT_ASSEMBLED (90 * PSRTI_NS_PER_S)
+#define LATE_SALT 0x1a7e57a27UL
+
+/* In some jobs the workers of the highest ranks have no host at first: the job begins without them. Their
+ * number comes from the seed alone, so that the histories of all other jobs stay what they were. */
+static void draw_start_workers(sim_t *sim)
+{
+    uint64_t drawn = psrti_mix64(sim->what.seed ^ LATE_SALT);
+    sim->start_workers = sim->nworkers;
+    if (sim->nworkers > 1 && drawn % 8 == 0)
+        sim->start_workers = 1 + (int)((drawn >> 8) % (unsigned)(sim->nworkers - 1));
+    if (sim->start_workers < sim->nworkers) sim->worker_kills = 1; /* the membership changes */
+}
 
 static void draw(sim_t *sim)
 {
@@ -18,6 +30,7 @@ static void draw(sim_t *sim)
     sim->vshards = (const uint32_t[]){ 8, 8, 3, 1 }[sim_random(sim, 4)];
     sim->steps = 3 + sim_random(sim, 6);
     sim->worker_kills = sim_chance(sim, 30);
+    draw_start_workers(sim);
     if (sim_chance(sim, 30)) sim->hurry = 1 + (unsigned)sim_random(sim, 40);
     if (sim->what.without >> SIM_hurry & 1) sim->hurry = 0;
     sim->certain = !sim->worker_kills && !sim->hurry;
@@ -100,6 +113,27 @@ void sim_add_counts(sim_counts_t *to, const sim_counts_t *from)
 #undef SIM_COUNT_MAX
 }
 
+static void on_late_start(sim_t *sim, void *obj, uint64_t rank)
+{
+    (void)obj;
+    if (sim->node[sim_worker_node(sim, (int)rank)].alive) return;
+    sim_trace(sim, "worker:%d gets a host", (int)rank);
+    sim->counts.late_starts += sim_control_is_formed(sim);
+    sim_worker_start(sim, (int)rank);
+}
+
+static void start_workers(sim_t *sim)
+{
+    for (int i = 0; i < sim->start_workers; i++)
+        sim_worker_start(sim, i);
+    for (int i = sim->start_workers; i < sim->nworkers; i++) {
+        sim->worker[i].sim = sim;
+        sim->worker[i].rank = i;
+        sim_schedule(sim, sim->now + sim_random(sim, 400 * MS), SIM_NOBODY, on_late_start, NULL,
+                     (uint64_t)i);
+    }
+}
+
 int sim_run(const sim_case_t *what, FILE *trace, sim_counts_t *counts, char *text, size_t size)
 {
     sim_t *sim = calloc(1, sizeof *sim);
@@ -115,8 +149,7 @@ int sim_run(const sim_case_t *what, FILE *trace, sim_counts_t *counts, char *tex
     }
     for (int i = 0; i < sim->nservers; i++)
         sim_server_start(sim, i);
-    for (int i = 0; i < sim->nworkers; i++)
-        sim_worker_start(sim, i);
+    start_workers(sim);
     sim_plan_faults(sim);
     run(sim);
     stop(sim);

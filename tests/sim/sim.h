@@ -68,6 +68,7 @@ typedef struct sim_unit sim_unit_t;
     X(skips)                                                                                       \
     X(steps_held_for_sets)                                                                         \
     X(steps_held_for_joins)                                                                        \
+    X(late_starts)                                                                                 \
     X(joins_at_a_step)                                                                             \
     X(joins_at_the_end)                                                                            \
     X(pulls_at_the_end)                                                                            \
@@ -324,6 +325,7 @@ struct sim {
     sim_faults_t faults;
     sim_counts_t counts;
     int nservers, nworkers, ntables;
+    int start_workers; /* with which the job begins; others come later */
     uint32_t vshards;
     int running;     /* the tables of the start are declared */
     int group_owner; /* the server that decides for the group */
