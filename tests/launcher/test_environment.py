@@ -157,7 +157,8 @@ class Inherited(LaunchTest):
         self.assertGreater(len(words), 50)
         names = {w.replace("*", "x") for w in words} | {"PATH"}
         others = {*SECRETS, "xPATH", "PATHx", "LANGx", "xOMP_x", "OM", "HOME", "CUDA_VISIBLE_DEVICES", "RANK"}
-        env = {name: "v" for name in names | others if name != "PATH"}
+        # A launcher that is built with a sanitizer reads its options itself.
+        env = {name: "" if name.endswith("SAN_OPTIONS") else "v" for name in names | others if name != "PATH"}
         self.assertEqual(set(self.plan(env, "-H", "elsewhere")["inherited"]), names)
 
     def test_proxies_with_a_password_stay(self):
