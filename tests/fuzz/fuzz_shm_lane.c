@@ -37,7 +37,7 @@ typedef struct change {
 /* What outlives an input. */
 static shm_iface_t *iface;
 static const psrt_transport_ops_t *const shm = &psrti_transport_shm;
-static int lane_fd, segment_fd[SEGMENTS], fds_before;
+static int lane_fd, segment_fd[SEGMENTS];
 static shm_lane_t *lane; /* the peer's, as the peer sees it */
 static const uint64_t segment_bytes[SEGMENTS] = { 4096, 65536, 8192 };
 
@@ -54,6 +54,7 @@ static struct {
     psrt_tx_t tx[SENDS]; /* in flight, or done */
     unsigned sent, done;
     int up, lost;
+    int fds_before; /* descriptors, without the arena's */
 } fx;
 
 /* ---- the peer changes its memory --------------------------------------------------------------- */
@@ -192,7 +193,6 @@ static void open_iface(void)
     for (unsigned i = 0; i < SEGMENTS; i++) /* the last one can shrink */
         segment_fd[i] =
             sealed(segment_bytes[i], i + 1 < SEGMENTS ? F_SEAL_SHRINK | F_SEAL_GROW : F_SEAL_GROW);
-    fds_before = open_fds();
 }
 
 static void open_ep(unsigned mode)
@@ -399,7 +399,7 @@ static void finish(void)
     FUZZ_ASSERT(iface->ep_count == 0 && iface->connecting == 0);
     FUZZ_ASSERT(!iface->arena || iface->arena->units.taken == 0);
     /* The arena alone keeps its descriptor from one input to the next. */
-    FUZZ_ASSERT(open_fds() == fds_before + (iface->arena != NULL));
+    FUZZ_ASSERT(open_fds() == fx.fds_before + (iface->arena != NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -407,6 +407,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_in_t in = { data, size };
     if (!iface) open_iface();
     memset(&fx, 0, sizeof fx);
+    fx.fds_before = open_fds() - (iface->arena != NULL); /* the fuzzer's own come and go */
     unsigned mode = fuzz_u8(&in);
     fx.verdicts = fuzz_u32(&in);
     open_ep(mode);
