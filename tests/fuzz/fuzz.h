@@ -29,6 +29,9 @@ void fuzz_accept(void);
 void fuzz_refuse(void);
 int fuzz_accepted(void);
 
+/* Those with low numbers, which are the ones that are given out. */
+int fuzz_open_fds(void);
+
 _Noreturn void fuzz_fail(const char *file, int line, const char *condition);
 /* Also in builds without assertions. */
 #define FUZZ_ASSERT(condition) ((condition) ? (void)0 : fuzz_fail(__FILE__, __LINE__, #condition))

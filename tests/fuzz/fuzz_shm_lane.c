@@ -162,15 +162,6 @@ static int sealed(uint64_t bytes, int seals)
     return fd;
 }
 
-/* Those with low numbers, which are the ones that are given out. */
-static int open_fds(void)
-{
-    int count = 0;
-    for (int fd = 0; fd < 64; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 static void close_iface(void) { shm->iface_close(&iface->super); }
 
 static void open_iface(void)
@@ -399,7 +390,7 @@ static void finish(void)
     FUZZ_ASSERT(iface->ep_count == 0 && iface->connecting == 0);
     FUZZ_ASSERT(!iface->arena || iface->arena->units.taken == 0);
     /* The arena alone keeps its descriptor from one input to the next. */
-    FUZZ_ASSERT(open_fds() == fx.fds_before + (iface->arena != NULL));
+    FUZZ_ASSERT(fuzz_open_fds() == fx.fds_before + (iface->arena != NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -407,7 +398,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_in_t in = { data, size };
     if (!iface) open_iface();
     memset(&fx, 0, sizeof fx);
-    fx.fds_before = open_fds() - (iface->arena != NULL); /* the fuzzer's own come and go */
+    fx.fds_before = fuzz_open_fds() - (iface->arena != NULL); /* the fuzzer's own come and go */
     unsigned mode = fuzz_u8(&in);
     fx.verdicts = fuzz_u32(&in);
     open_ep(mode);

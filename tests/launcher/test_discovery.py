@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that a script lists while the job runs, over real sshd: elastic jobs grow and shrink with them."""
-import json
-import os
 import re
 import shutil
 import signal
 import time
 
-from launchtest import main, process_text
+from launchtest import main
 from sshrig import netns
 from test_ssh import PROGRAMS, SshTest
 
@@ -45,24 +43,6 @@ class DiscoveryTest(SshTest):
                           "/bin/sh", "-c", WORKER)
         self.seen = self.read_until(proc, "ready", ready)
         return proc
-
-    def kill_agent(self, host):
-        for pid in self.rig.processes(host):
-            if process_text(pid, "comm").strip() == b"psrt-agent":
-                os.kill(pid, signal.SIGKILL)
-
-    def states(self):
-        code, out, err = self.launch("status", "--json")
-        self.assertEqual(code, 0, err)
-        return {t["task"]: (t["state"], t["host"]) for t in json.loads(out)["tasks"]}
-
-    def finish(self, proc):
-        self.go.touch()
-        code, out, err = self.end(proc)
-        self.assertEqual(code, 0, err)
-        self.assert_hosts_clean()
-        self.assert_nothing_left()
-        return out, err
 
 
 class Course(DiscoveryTest):

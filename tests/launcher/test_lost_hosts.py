@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that are lost and come back, over real sshd: restarts elsewhere, jobs that shrink and grow."""
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -22,23 +21,6 @@ class LostTest(SshTest):
                           "/bin/sh", "-c", WORKER)
         self.read_until(proc, "ready", 3)
         return proc
-
-    def kill_agent(self, host):
-        for pid in self.rig.processes(host):
-            if process_text(pid, "comm").strip() == b"psrt-agent":
-                os.kill(pid, signal.SIGKILL)
-
-    def states(self):
-        code, out, err = self.launch("status", "--json")
-        self.assertEqual(code, 0, err)
-        return {t["task"]: (t["state"], t["host"]) for t in json.loads(out)["tasks"]}
-
-    def finish(self, proc):
-        self.go.touch()
-        code, _, err = self.end(proc)
-        self.assertEqual(code, 0, err)
-        self.assert_hosts_clean()
-        self.assert_nothing_left()
 
 
 class Lost(LostTest):

@@ -67,6 +67,25 @@ class SshTest(LaunchTest):
         if seconds:
             self.assertLess(time.monotonic() - begin, seconds)
 
+    def kill_agent(self, host):
+        for pid in self.rig.processes(host):
+            if process_text(pid, "comm").strip() == b"psrt-agent":
+                os.kill(pid, signal.SIGKILL)
+
+    def states(self):
+        code, out, err = self.launch("status", "--json")
+        self.assertEqual(code, 0, err)
+        return {t["task"]: (t["state"], t["host"]) for t in json.loads(out)["tasks"]}
+
+    def finish(self, proc):
+        """Of a job whose tasks wait for the file self.go."""
+        self.go.touch()
+        code, out, err = self.end(proc)
+        self.assertEqual(code, 0, err)
+        self.assert_hosts_clean()
+        self.assert_nothing_left()
+        return out, err
+
 
 class Course(SshTest):
     shells = {"alpha": sshrig.CSH, "beta": sshrig.NOISY, "gamma": sshrig.SLOW}
